@@ -1,0 +1,38 @@
+"""Goldens: texts that a person has read, compared word for word."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the goldens instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
+    """Compare a text with ``tests/golden/PATH``; what differs is written to ``PATH.got``."""
+
+    def compare(path: str | Path, text: str) -> None:
+        place = GOLDEN / path
+        got = place.with_name(place.name + ".got")
+        if request.config.getoption("--update-golden"):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text, encoding="utf-8", newline="\n")
+            got.unlink(missing_ok=True)
+            return
+        want = place.read_text(encoding="utf-8") if place.exists() else None
+        if text != want:
+            got.parent.mkdir(parents=True, exist_ok=True)
+            got.write_text(text, encoding="utf-8", newline="\n")
+        assert text == want, f"differs from {place}; see {got.name}, or pytest --update-golden"
+        got.unlink(missing_ok=True)
+
+    return compare

@@ -1,0 +1,64 @@
+"""Says why the first token of an LLM service is late, from its request log.
+
+``diagnose`` reads logs and answers; ``read`` only reads. A diagnosis is written with
+``to_json``, ``to_markdown``, ``to_html`` or ``to_text``. Names are loaded on first use, so that
+importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ttftdoctor.api import inspect, to_html, to_json, to_markdown, to_text
+    from ttftdoctor.diagnosis import Diagnosis
+    from ttftdoctor.errors import TTFTDoctorError
+    from ttftdoctor.intake import Log
+    from ttftdoctor.roofline import Machine, Roofline, roofline
+    from ttftdoctor.run import diagnose, read
+
+_HOMES = {
+    "Diagnosis": "diagnosis",
+    "Log": "intake",
+    "Machine": "roofline",
+    "Roofline": "roofline",
+    "TTFTDoctorError": "errors",
+    "diagnose": "run",
+    "inspect": "api",
+    "read": "run",
+    "roofline": "roofline",
+    "to_html": "api",
+    "to_json": "api",
+    "to_markdown": "api",
+    "to_text": "api",
+}
+
+__all__ = [
+    "Diagnosis",
+    "Log",
+    "Machine",
+    "Roofline",
+    "TTFTDoctorError",
+    "diagnose",
+    "inspect",
+    "read",
+    "roofline",
+    "to_html",
+    "to_json",
+    "to_markdown",
+    "to_text",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        import importlib
+
+        value = getattr(importlib.import_module(f"ttftdoctor.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'ttftdoctor' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

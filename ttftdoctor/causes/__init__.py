@@ -1,0 +1,70 @@
+"""The contract of a cause: one reason why the first token is late, one file.
+
+To add a cause:
+
+1. ``causes/NAME.py`` with ``CAUSE = Cause("NAME", ...)``. Its docstring has fixed headings (What
+   it is. Why the first token waits. How it is told from its neighbours. When it cannot be told.
+   What helps.) and is the manual page of the cause.
+2. A log in ``tests/test_causes.py`` in which just this cause is planted.
+3. Its title in ``report.TITLES``.
+
+A cause sees the evidence, never a frame. It says what it would account for and how sure it is;
+``verdict`` sets the causes against each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ttftdoctor.diagnosis import Interval, Statement
+from ttftdoctor.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one cause makes of the evidence.
+
+    ``strength`` is how likely it is that the cause is at work at all, from 0 to 1; ``seconds``
+    what it accounts for, per request on average; ``amplified`` the part of a wait that would go
+    away with another cause's work. ``needs`` non-empty and ``judged`` false: the log lacks them.
+    ``settles`` means the TTFT is no TTFT (or says too little) and nothing else can be judged.
+    """
+
+    strength: float = 0.0
+    seconds: float | None = None
+    interval: Interval | None = None
+    evidence: tuple[Statement, ...] = ()
+    needs: tuple[str, ...] = ()
+    judged: bool = True
+    settles: bool = False
+    growth_seconds: float | None = None
+    amplified: float = 0.0
+
+
+@dataclass(frozen=True)
+class Cause:
+    """One cause: identity, what it needs, and the judge.
+
+    ``weight`` discounts costs that every healthy service has too (its own prefill, a constant)
+    when causes are ranked. ``headline`` and ``next_steps`` are the words of the verdict.
+    """
+
+    id: str
+    family: str
+    order: int
+    judge: Callable[[Evidence], Judgement]
+    headline: Callable[[Evidence, Judgement], str]
+    next_steps: tuple[str, ...]
+    remedies: tuple[str, ...] = ()
+    weight: float = 1.0
+
+
+def say(text: str, **figures: float | int | str | None) -> Statement:
+    """A sentence of evidence with its figures."""
+    return Statement(text, figures)
+
+
+def lacking(*needs: str, text: str) -> Judgement:
+    """A judgement that could not be made, and the columns that would let it be."""
+    return Judgement(judged=False, needs=needs, evidence=(Statement(text),))

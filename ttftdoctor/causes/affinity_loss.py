@@ -1,0 +1,50 @@
+"""The next turn lands on another replica, which has never seen the conversation.
+
+What it is
+    Each replica has a cache of its own. A router that does not keep a session where it was
+    sends it to a cold one.
+Why the first token waits
+    The cold replica prefills the whole history.
+How it is told from its neighbours
+    Hits and misses come and go within one session at short pauses; with the replica in the log
+    the misses are the turns that moved. Expiry needs a pause, eviction needs other traffic.
+When it cannot be told
+    Without the replica, eviction by traffic that is not in the log looks the same.
+What helps
+    Routing by session or by prefix.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.lost_reuse import judge_prefix
+from ttftdoctor.units import count, seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame recomputed history if its pattern is this cause's."""
+    return judge_prefix(e, "affinity_loss")
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    return (
+        f"Turns seem to land on replicas that do not hold their history: {share(e.reuse.miss_share if e.reuse else None)} "
+        f"of the turns that could have reused a prefix missed, at short pauses; that is "
+        f"{seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)}"
+    )
+
+
+CAUSE = Cause(
+    id="affinity_loss",
+    family="prefix",
+    order=40,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Route by session id or by prefix (consistent hashing, a session header, a KV-aware router).",
+        "Log the replica that served each request: misses on the same replica would be eviction.",
+    ),
+    remedies=("session_affinity",),
+)

@@ -1,0 +1,53 @@
+"""The prompt changes near its head, so nothing after that place can be reused.
+
+What it is
+    A prefix cache matches from the first token on. A clock, an id, reordered tools or a trimmed
+    history near the head makes every later block new.
+Why the first token waits
+    Everything behind the change is prefilled on every turn, although the cache works.
+How it is told from its neighbours
+    Cached tokens stay at one number while prompts grow; or the cache is written on every turn and
+    never read, with pauses of seconds (so nothing expired). No cache at all looks alike where
+    cached tokens are always 0 and writes are not logged.
+When it cannot be told
+    Without cached tokens or prompt blocks.
+What helps
+    A stable head: move what changes behind what does not, fix the order of tools and keys.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.lost_reuse import judge_prefix
+from ttftdoctor.units import count, seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame recomputed history if its pattern is this cause's."""
+    return judge_prefix(e, "cache_busting_prefix")
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    return (
+        f"The prompt changes near its head"
+        + (f" (after {count(e.reuse.stuck_at)} tokens)" if e.reuse and e.reuse.stuck_at else "")
+        + f", so the history behind it is prefilled again: {seconds(j.seconds)} of the mean TTFT "
+        f"of {seconds(e.mean)} ({share(e.share(j.seconds))})"
+    )
+
+
+CAUSE = Cause(
+    id="cache_busting_prefix",
+    family="prefix",
+    order=30,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Compare the prompts of two turns of one session byte by byte and move what differs "
+        "(clock, id, tool order) behind what stays.",
+        "Log prompt block hashes to see the place of the first difference.",
+    ),
+    remedies=("stable_prefix",),
+)

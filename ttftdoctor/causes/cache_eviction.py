@@ -1,0 +1,53 @@
+"""Reuse exists, but entries are gone when the next turn comes: too little room, or expired.
+
+What it is
+    A prefix cache holds blocks until others need the room or their lifetime ends. The turn after
+    that computes the history again and writes it anew.
+Why the first token waits
+    The missing history is prefilled as if it were new; under load the misses also make the queue.
+How it is told from its neighbours
+    Misses go with the pause since the last turn (expiry, often with a cliff at five minutes or an
+    hour) or with the traffic of other sessions in between (room). Routing misses come at any
+    pause and go with the replica; a changing prompt misses at one place always.
+When it cannot be told
+    Without cached tokens per request, or without times. Misses under a minute are not expiry.
+What helps
+    More room (more memory for the cache, a second tier, fewer sessions a replica), a longer
+    lifetime, or keeping long pauses out of the critical path.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.lost_reuse import judge_prefix
+from ttftdoctor.units import count, seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame recomputed history if its pattern is this cause's."""
+    return judge_prefix(e, "cache_eviction")
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    return (
+        f"Cached prefixes are gone when the next turn comes: {share(e.reuse.miss_share if e.reuse else None)} of the "
+        f"turns that could have reused one found nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed "
+        f"again ({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
+    )
+
+
+CAUSE = Cause(
+    id="cache_eviction",
+    family="prefix",
+    order=20,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Give the prefix cache more room (KV memory, host tier, more slots) or a longer lifetime, "
+        "and watch the misses by pause.",
+        "Log evictions or cache use beside the requests to size it.",
+    ),
+    remedies=("more_cache",),
+)

@@ -1,0 +1,79 @@
+"""Model load, compilation or wake-up from idle stands before the first token.
+
+What it is
+    A replica that has just started, or was put to sleep, has to load weights or compile kernels.
+Why the first token waits
+    Nothing can be prefilled until that is done.
+How it is told from its neighbours
+    The slow requests come first after a start or after a silence, and the same number of tokens
+    is fast a moment later. An expired prefix cache also costs after a pause, but no more than
+    its tokens; what is blamed here is beyond that.
+When it cannot be told
+    Without times; in a log of a single request.
+What helps
+    Warm replicas: a minimum of one, keep-alive, warm-up requests before traffic.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import count, seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame slow requests after a silence or a start."""
+    c = e.cold
+    if c is None:
+        if not e.has("start"):
+            return lacking("start", text="without times nobody knows who came first")
+        return Judgement(evidence=(say("no request is slow just because it came first"),))
+    if c.kind == "idle":
+        text = (
+            f"{count(c.n)} requests after a silence of {seconds(c.idle_s)} or more took "
+            f"{seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}); the others {seconds(c.warm_p50_s)}"
+        )
+    elif c.kind == "load":
+        text = (
+            f"the server logs that it loaded the model before {count(c.n)} requests: "
+            f"{seconds(c.cold_p50_s)} against {seconds(c.warm_p50_s)}"
+        )
+    else:
+        text = (
+            f"the first {count(c.n)} requests took {seconds(c.cold_p50_s)} "
+            f"(worst {seconds(c.worst_s)}); later ones {seconds(c.warm_p50_s)}"
+        )
+    strength = min(0.95, 0.55 + 0.4 * c.separation) if c.n >= 2 or c.kind == "load" else 0.6
+    return Judgement(
+        strength=strength,
+        seconds=c.seconds,
+        evidence=(say(text, n=c.n, cold_p50_s=c.cold_p50_s, warm_p50_s=c.warm_p50_s,
+                      idle_s=c.idle_s),),
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    c = e.cold
+    if c is None:
+        return "Cold starts"
+    when = {
+        "idle": f"after a silence of {seconds(c.idle_s)} or more",
+        "start": "at the start",
+        "load": "while the model is loaded",
+    }[c.kind]
+    return (
+        f"Cold starts: {count(c.n)} requests {when} took {seconds(c.cold_p50_s)} instead of "
+        f"{seconds(c.warm_p50_s)}, {share(e.share(j.seconds))} of all TTFT"
+    )
+
+
+CAUSE = Cause(
+    id="cold_start",
+    family="service",
+    order=80,
+    judge=judge,
+    headline=headline,
+    next_steps=("Keep one replica warm (keep-alive, minimum replicas) and send warm-up requests.",),
+    remedies=("warm_pool",),
+)

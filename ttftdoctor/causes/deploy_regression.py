@@ -1,0 +1,71 @@
+"""The same work costs more since a moment in time: a release, a setting, a driver.
+
+What it is
+    The cost line jumped and stayed up.
+Why the first token waits
+    Each request does the same work more slowly.
+How it is told from its neighbours
+    Tokens, load and reuse are what they were; only the TTFT for them changed, at one moment. A
+    peak comes and goes with the load. A release that breaks the prefix shows as lost reuse.
+When it cannot be told
+    Without times, or where the load changed at the same moment.
+What helps
+    Rolling back, and comparing the two versions on the same load.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame a lasting jump in the cost of the same work."""
+    c = e.change
+    if c is None:
+        if not e.has("start"):
+            return lacking("start", text="without times no moment can be found")
+        return Judgement(evidence=(say("the cost of the same work does not jump and stay up"),))
+    text = (
+        f"since {c.at or 'a moment'} (line {c.row}) the same work takes {c.ratio:.2f} times as "
+        f"long: {seconds(c.before_p50_s)} before, {seconds(c.after_p50_s)} after"
+    )
+    if c.version:
+        text += f"; the version changed from {c.version}"
+    strength = 0.95 if c.version else 0.8
+    if c.load_ratio is not None and c.load_ratio > 1.6 and not c.version:
+        strength = 0.25
+        text += f"; but {c.load_ratio:.1f} times as many requests were in flight"
+    return Judgement(
+        strength=strength, seconds=c.seconds,
+        evidence=(say(text, ratio=c.ratio, before_p50_s=c.before_p50_s, after_p50_s=c.after_p50_s,
+                      p_value=c.p_value, version=c.version),),
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    c = e.change
+    if c is None:
+        return "The service changed"
+    release = f" ({c.version})" if c.version else ""
+    return (
+        f"Since {c.at or 'one moment'}{release} the same work takes {c.ratio:.1f} times as long: "
+        f"TTFT {seconds(c.before_p50_s)} before and {seconds(c.after_p50_s)} after, "
+        f"{share(e.share(j.seconds))} of all TTFT"
+    )
+
+
+CAUSE = Cause(
+    id="deploy_regression",
+    family="service",
+    order=100,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "See what was released at that moment; roll back one replica and compare on the same load.",
+    ),
+    remedies=("rollback",),
+    weight=1.2,
+)

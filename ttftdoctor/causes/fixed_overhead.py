@@ -1,0 +1,80 @@
+"""A constant paid by every request: gateway, network, tokenising, templates, a timer.
+
+What it is
+    Time that does not depend on the prompt or on the load.
+Why the first token waits
+    Something on the path takes that long before, or after, the model works.
+How it is told from its neighbours
+    TTFT hardly moves with tokens; one path pays it and another does not. A round constant
+    (5 s, 30 s) is a timer.
+When it cannot be told
+    Without input tokens of various lengths, constant and slope cannot be told apart.
+What helps
+    Finding the path: a control request around the gateway.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import seconds, share
+
+#: A constant below this is what networks and front ends usually cost.
+USUAL_S = 0.3
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame a constant that one path pays and another does not, or a large one all pay."""
+    c = e.contrast
+    if c is not None:
+        text = (
+            f"{c.column} {c.value} takes {seconds(c.level_s)} where {c.best} takes "
+            f"{seconds(c.best_level_s)} for the same tokens: a constant of {seconds(c.constant_s)}"
+        )
+        return Judgement(
+            strength=0.9, seconds=c.seconds,
+            evidence=(say(text, constant_s=c.constant_s, level_s=c.level_s,
+                          best_level_s=c.best_level_s),),
+        )  # fmt: skip
+    if e.fixed_s is None or not e.fixed_separable:
+        return lacking("input_tokens", text="the lengths hardly vary (or are not logged), so a "
+                       "constant cannot be told from prefill")  # fmt: skip
+    extra = max(0.0, e.fixed_s - USUAL_S)
+    part = e.share(extra) or 0.0
+    evidence = (
+        say(f"the constant part of TTFT is {seconds(e.fixed_s)} ({share(e.share(e.fixed_s))})",
+            fixed_s=e.fixed_s),
+    )  # fmt: skip
+    strength = 0.0
+    if extra > 0.2 and part >= 0.3:
+        strength = 0.45 + 0.4 * min(part, 1.0)
+    return Judgement(strength=strength, seconds=extra, evidence=evidence)
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    c = e.contrast
+    if c is not None:
+        return (
+            f"A constant of {seconds(c.constant_s)} on {c.column} {c.value}: {seconds(c.level_s)} "
+            f"there against {seconds(c.best_level_s)} on {c.best}, whatever the tokens"
+        )
+    return (
+        f"Every request pays a constant of {seconds(e.fixed_s)}, whatever its length: "
+        f"{share(e.share(e.fixed_s))} of the mean TTFT of {seconds(e.mean)}"
+    )
+
+
+CAUSE = Cause(
+    id="fixed_overhead",
+    family="service",
+    order=90,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Send the same short request around the gateway and compare; look for timers, DNS and "
+        "database calls on the slow path.",
+    ),
+    remedies=("faster_gateway",),
+    weight=0.8,
+)

@@ -1,0 +1,77 @@
+"""The log cannot tell.
+
+What it is
+    Too few requests, or none of the columns that could separate the causes.
+Why the first token waits
+    Unknown; anything else would be a guess.
+How it is told from its neighbours
+    No cause can be judged, or nearly all of the TTFT stays unexplained.
+When it cannot be told
+    It always can.
+What helps
+    Logging input tokens, cached tokens, session, start, end and replica of each request.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import count, seconds, share
+
+#: Fewer first-token times than this say nothing about a service.
+FEWEST = 8
+USEFUL = ("input_tokens", "start", "session_id", "cached_tokens", "e2e_us", "replica", "queue_us")
+
+
+def judge(e: Evidence) -> Judgement:
+    """Hold back when there is too little to go by, or too little is explained."""
+    n = e.population.with_ttft
+    missing = tuple(c for c in USEFUL if e.coverage.get(c, 0.0) < 0.5)
+    if n == 0:
+        text = "the log has no time to first token"
+        if e.repeated.repeated_tokens:
+            text += (
+                f"; of its {count(e.repeated.input_tokens)} prompt tokens "
+                f"{share(e.repeated.repeated_tokens / max(e.repeated.input_tokens, 1))} repeat "
+                "what an earlier request had"
+            )
+        return Judgement(
+            strength=0.97, evidence=(say(text, with_ttft=0),), needs=("ttft_us", *missing[:3]),
+            settles=True,
+        )  # fmt: skip
+    if n < FEWEST:
+        return Judgement(
+            strength=0.95, evidence=(say(f"only {n} requests have a first-token time", n=n),),
+            needs=missing, settles=True,
+        )  # fmt: skip
+    blind = not e.has("input_tokens") and n < 30
+    if blind and not (e.cold or e.change or e.contrast):
+        return Judgement(
+            strength=0.85, needs=missing, settles=True,
+            evidence=(say(f"{n} first-token times without input tokens explain nothing", n=n),),
+        )  # fmt: skip
+    part = e.share(e.unexplained_s) or 0.0
+    strength = 0.0
+    if part >= 0.45 and (e.mean or 0) >= 0.5:
+        strength = 0.4 + 0.5 * min(part, 1.0)
+    return Judgement(
+        strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,
+        evidence=(say(f"{seconds(e.unexplained_s)} of the mean TTFT ({share(part)}) is explained "
+                      "by nothing in the log", unexplained_share=part),),
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence that says what is missing."""
+    return f"The log cannot tell why: {j.evidence[0].text}"
+
+
+CAUSE = Cause(
+    id="insufficient_data",
+    family="data",
+    order=2,
+    judge=judge,
+    headline=headline,
+    next_steps=("Log the columns named below for each request, and run the diagnosis again.",),
+    weight=0.7,
+)

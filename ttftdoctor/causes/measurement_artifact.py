@@ -1,0 +1,84 @@
+"""The number is not a time to first token.
+
+What it is
+    Not streamed or buffered (the first token is the whole answer), a wrong unit, a placeholder,
+    or hidden thinking counted as waiting.
+Why the first token waits
+    It does not, or not as long as the log says.
+How it is told from its neighbours
+    TTFT equals the duration; or comes after it; or is the same for every length; or grows with
+    the tokens of the answer at the rate of decoding.
+When it cannot be told
+    Without the end of each request or the output tokens.
+What helps
+    Measuring again: at the first streamed token, in a named unit.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Statement
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Done first: if it holds, no other cause can be judged from this number."""
+    a = e.artifact
+    if a.n == 0:
+        return lacking("ttft_us", text="the log has no first-token times")
+    found: list[tuple[float, Statement]] = []
+    if a.equal_share >= 0.6:
+        found.append((0.6 + 0.38 * a.equal_share, say(
+            f"in {share(a.equal_share)} of the requests the first token comes with the last "
+            f"(TTFT {seconds(a.ttft_logged_p50_s)}, whole request {seconds(a.e2e_p50_s)}): "
+            "not streamed, or buffered on the way", equal_share=a.equal_share)))
+    if a.not_streamed_share >= 0.8:
+        found.append((0.9, say(
+            f"{share(a.not_streamed_share)} of the requests were not streamed",
+            not_streamed_share=a.not_streamed_share)))
+    if a.after_share >= 0.3:
+        found.append((0.9, say(
+            f"in {share(a.after_share)} of the requests the first token would come after the end, "
+            f"{a.after_factor:.0f} times as late: the units differ" if a.after_factor else
+            "first tokens come after the end", after_share=a.after_share,
+            factor=a.after_factor)))
+    if a.unit_mixed:
+        found.append((0.85, say(a.unit_mixed, factor=1000)))
+    if a.constant_share >= 0.9:
+        found.append((0.85, say(
+            f"TTFT is {seconds(a.constant_s)} in {share(a.constant_share)} of the requests, "
+            "whatever their length: a placeholder or a timer, not a measurement",
+            constant_s=a.constant_s, constant_share=a.constant_share)))
+    if a.thinking_share >= 0.4:
+        found.append((0.55 + 0.4 * min(a.thinking_share, 1.0), say(
+            f"TTFT grows with the {a.thinking_basis} by {a.thinking_ms_per_token:.3g} ms each, "
+            f"which explains {share(a.thinking_share)} of it: thinking is counted as waiting",
+            ms_per_token=a.thinking_ms_per_token, thinking_share=a.thinking_share)))
+    if not found:
+        return Judgement(
+            evidence=(say("first tokens come well before the end, in one unit, and vary"),),
+        )
+    strength = max(s for s, _ in found)
+    return Judgement(
+        strength=min(strength, 0.98), seconds=e.mean, evidence=tuple(s for _, s in found),
+        settles=strength >= 0.7,
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    return f"The logged number is not a time to first token: {j.evidence[0].text}"
+
+
+CAUSE = Cause(
+    id="measurement_artifact",
+    family="data",
+    order=1,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Measure at the first streamed token, in one named unit, and look again "
+        "(--unit FIELD=ms says what a field's unit is).",
+    ),
+)

@@ -1,0 +1,76 @@
+"""Prompts are long with new content: documents, tool output, large system prompts sent once.
+
+What it is
+    The work is real: these tokens were not computed before.
+Why the first token waits
+    All of them have to be prefilled first; attention makes long prompts dearer than in proportion.
+How it is told from its neighbours
+    TTFT follows the uncached tokens, and they are new. If earlier requests had computed them it
+    is repeated prefill; if equal lengths differ in TTFT it is something else.
+When it cannot be told
+    Without input tokens; without sessions or blocks "new" is only assumed.
+What helps
+    Shorter prompts, faster prefill, chunked prefill for the others' sake. A prefix cache does not.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import count, seconds, share
+
+#: New prefill shorter than this at the 95th percentile is not what people complain about.
+SLOW_S = 1.0
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame prefill of new tokens where it alone makes requests slow."""
+    if not e.has("input_tokens"):
+        return lacking("input_tokens", text="the log does not say how long the prompts are")
+    line = e.lines.prefill
+    seconds_new = e.prefill_new_s
+    slow = e.prefill_new_p95_s
+    lengths = [s.input_p50 for s in e.splits.by_input_length if s.input_p50]
+    evidence = [
+        say(f"prefill of new tokens takes {seconds(seconds_new)} on average and {seconds(slow)} "
+            "at the 95th percentile", prefill_new_s=seconds_new, prefill_new_p95_s=slow)
+    ]  # fmt: skip
+    if line is not None and lengths:
+        evidence.append(
+            say(f"prompts reach {count(max(lengths))} tokens; 1,000 uncached tokens cost "
+                f"{line.ms_per_1k_tokens:.3g} ms", longest_p50=max(lengths),
+                ms_per_1k_tokens=line.ms_per_1k_tokens)
+        )  # fmt: skip
+    strength = 0.0
+    part = e.share(seconds_new) or 0.0
+    if slow >= SLOW_S and part >= 0.3:
+        strength = 0.5 + 0.4 * min(part, 1.0)
+        if not e.fixed_separable:
+            strength *= 0.6
+    return Judgement(
+        strength=strength, seconds=seconds_new, evidence=tuple(evidence),
+        growth_seconds=e.growth_accounts.get("prefill_new"),
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    return (
+        f"Prompts are long with new content: their own prefill is {seconds(j.seconds)} of the mean "
+        f"TTFT of {seconds(e.mean)} ({share(e.share(j.seconds))}) and repeats nothing"
+    )
+
+
+CAUSE = Cause(
+    id="organic_long_input",
+    family="input",
+    order=70,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Send less: retrieve fewer passages, cut tool output, compact; or prefill faster.",
+        "Use chunked prefill so that long prompts do not stall the short ones.",
+    ),
+    remedies=("history_compaction", "chunked_prefill"),
+    weight=0.6,
+)

@@ -1,0 +1,96 @@
+"""More prefill work arrives than is served: requests wait before their own prefill begins.
+
+What it is
+    A queue in front of the engine, or inside its scheduler.
+Why the first token waits
+    Earlier requests have not had their first token yet, and their prefill comes first.
+How it is told from its neighbours
+    TTFT grows with the work ahead at equal uncached tokens. If most of the work ahead is history
+    computed again, the queue is an amplifier and not the root. Waiting for slots that decoding
+    holds goes with the number of requests decoding instead.
+When it cannot be told
+    Without arrival times and without a logged queue time. An engine's own queue time is a lower
+    bound: with chunked prefill requests also wait after they are scheduled.
+What helps
+    Less work (reuse, shorter prompts), more capacity, or a flatter peak.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame the wait; call the part behind repeated prefill amplified."""
+    w = e.wait
+    if w is None:
+        return lacking(
+            "start", "queue_us", text="the log has neither arrival times nor a queue time"
+        )
+    evidence = [
+        say(
+            f"requests wait {seconds(w.mean)} on average before their prefill "
+            f"({share(e.share(w.mean))} of TTFT)",
+            wait_mean_s=w.mean, wait_share=e.share(w.mean),
+        )
+    ]  # fmt: skip
+    if w.mean > 0:
+        evidence.append(
+            say(
+                f"of that {seconds(w.behind_repeated)} behind prefill of repeated history, "
+                f"{seconds(w.behind_new)} behind prefill of new tokens, {seconds(w.other)} other",
+                behind_repeated_s=w.behind_repeated, behind_new_s=w.behind_new, other_s=w.other,
+            )
+        )  # fmt: skip
+    if w.idle_level_s is not None and w.busy_level_s is not None:
+        evidence.append(
+            say(
+                f"TTFT is {seconds(w.idle_level_s)} for requests that find nobody ahead and "
+                f"{seconds(w.busy_level_s)} for those that do",
+                alone_p50_s=w.idle_level_s, busy_p50_s=w.busy_level_s,
+            )
+        )  # fmt: skip
+    if w.logged_mean is not None:
+        evidence.append(
+            say(f"the engine itself logs a queue time of {seconds(w.logged_mean)} on average",
+                queue_logged_s=w.logged_mean)
+        )  # fmt: skip
+    follows = max(w.follows_backlog or 0.0, w.follows_running or 0.0)
+    strength = 0.2 + 0.7 * min(max(follows, 0.0) / 0.5, 1.0)
+    if w.logged_mean and w.logged_mean >= 0.3 * max(w.mean, 1e-9):
+        strength = max(strength, 0.9)
+    decoding = w.decoding_mean
+    amplified = w.behind_repeated if e.prefill_repeated_s > 0 else 0.0
+    root = w.mean - decoding - amplified
+    return Judgement(
+        strength=strength, seconds=max(root, 0.0), interval=w.interval, evidence=tuple(evidence),
+        amplified=amplified,
+        growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
+                           ("queue_behind_new", "queue_other")) if e.growth_accounts else None,
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    w = e.wait
+    wait = w.mean if w else None
+    return (
+        f"Requests wait for others: {seconds(wait)} of the mean TTFT of {seconds(e.mean)} "
+        f"({share(e.share(wait))}) is queueing, not their own prefill"
+    )
+
+
+CAUSE = Cause(
+    id="queueing_saturation",
+    family="load",
+    order=50,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Look at the hours with the most requests in flight; add capacity there or admit fewer.",
+        "Log the engine's queue time beside TTFT.",
+    ),
+    remedies=("double_capacity", "chunked_prefill"),
+)

@@ -1,0 +1,73 @@
+"""Attempts, back-off and limits: the clock started with a try that failed.
+
+What it is
+    A gateway tries a dead or busy upstream first, waits, and tries again.
+Why the first token waits
+    For the failed tries and the pauses between them; the good one is fast.
+How it is told from its neighbours
+    Rows with more than one attempt are slow and rows with one are not; 429 or 5xx stand nearby.
+When it cannot be told
+    Without attempts or status in the log.
+What helps
+    Failing fast, a first-token deadline, taking dead upstreams out, a sane back-off.
+"""
+
+from __future__ import annotations
+
+from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.units import count, seconds, share
+
+
+def judge(e: Evidence) -> Judgement:
+    """Blame what requests with several attempts cost beyond the others."""
+    a = e.attempts
+    logged = e.coverage.get("attempts", 0.0) > 0
+    if a is None or not (logged or e.coverage.get("status", 0.0) > 0):
+        return lacking("attempts", "status", text="the log counts no attempts and has no status")
+    if not logged:
+        refused = say(
+            f"{count(a.rate_limited)} requests were refused by a limit and {count(a.failed)} failed",
+            rate_limited=a.rate_limited, failed=a.failed,
+        )  # fmt: skip
+        return Judgement(
+            strength=0.1, seconds=0.0, evidence=(refused,), needs=("attempts",), judged=False
+        )
+    text = (
+        f"{count(a.n_retried)} requests needed more than one attempt: TTFT "
+        f"{seconds(a.retried_p50_s)} against {seconds(a.once_p50_s)} for the others"
+    )
+    strength = 0.0
+    slower = a.retried_p50_s is not None and a.once_p50_s is not None
+    if a.n_retried >= 2 and slower and (a.retried_p50_s or 0) > 1.5 * (a.once_p50_s or 0):
+        strength = 0.93
+    return Judgement(
+        strength=strength, seconds=a.seconds,
+        evidence=(say(text, n=a.n_retried, retried_p50_s=a.retried_p50_s,
+                      once_p50_s=a.once_p50_s),),
+    )  # fmt: skip
+
+
+def headline(e: Evidence, j: Judgement) -> str:
+    """One sentence with the figures that prove it."""
+    a = e.attempts
+    if a is None:
+        return "Retries"
+    return (
+        f"Retries: {share(a.share)} of the requests needed more than one attempt and took "
+        f"{seconds(a.retried_p50_s)} instead of {seconds(a.once_p50_s)}, "
+        f"{share(e.share(j.seconds))} of all TTFT"
+    )
+
+
+CAUSE = Cause(
+    id="retry_or_ratelimit",
+    family="service",
+    order=110,
+    judge=judge,
+    headline=headline,
+    next_steps=(
+        "Take the failing upstream out, set a first-token deadline and fail fast; log each try.",
+    ),
+    remedies=("backoff_fix",),
+)

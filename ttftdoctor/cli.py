@@ -1,0 +1,411 @@
+"""The command line: arguments in, text and an exit code out. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from ttftdoctor.errors import TTFTDoctorError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ttftdoctor.diagnosis import Diagnosis
+
+EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong usage, or a log that
+could not be read; 130 interrupted."""
+
+app = typer.Typer(
+    name="ttftdoctor",
+    help="Says why the first token of an LLM service is late, from its request log.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Logs = Annotated[
+    list[str],
+    typer.Argument(help="Files, globs, folders, or - for standard input.", metavar="LOG..."),
+]
+Format = Annotated[
+    str | None, typer.Option("--format", help="Name of the log's format (see: formats).")
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option("--map", help="COLUMN=FIELD: which field holds a column, e.g. ttft_us=first."),
+]
+Unit = Annotated[
+    list[str] | None,
+    typer.Option("--unit", help="FIELD=UNIT: unit of a duration (ns, us, ms, s), e.g. first=ms."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, and no report on screen.")]
+NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text without colour.")]
+Params = Annotated[float | None, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")]
+Flops = Annotated[float | None, typer.Option("--flops", help="Peak FLOP/s, e.g. 312e12.")]
+Bandwidth = Annotated[
+    float | None, typer.Option("--bandwidth", help="Memory bandwidth in bytes/s, e.g. 2e12.")
+]
+BytesPerParam = Annotated[float, typer.Option("--bytes-per-param", help="Bytes a parameter.")]
+
+
+def _version(value: bool) -> None:
+    if value:
+        from ttftdoctor.run import tool_version
+
+        typer.echo(f"ttftdoctor {tool_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Says why the first token of an LLM service is late, from its request log."""
+
+
+@app.command(epilog=EXIT_CODES)
+def diagnose(
+    logs: Logs,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="Write the diagnosis as JSON to a file, or - .")
+    ] = None,
+    markdown: Annotated[
+        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+    ] = None,
+    html: Annotated[
+        str | None, typer.Option("--html", help="Write one page that opens offline, or - .")
+    ] = None,
+    compact_to: Annotated[
+        int, typer.Option("--compact-to", min=1, help="Tokens a compacted history is cut to.")
+    ] = 8000,
+    slo_ttft: Annotated[
+        str | None, typer.Option("--slo-ttft", help="Target for TTFT, e.g. 800ms or 1.5s.")
+    ] = None,
+    params: Params = None,
+    flops: Flops = None,
+    bandwidth: Bandwidth = None,
+    bytes_per_param: BytesPerParam = 2.0,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say why TTFT is what it is: cause, evidence, certainty, and what each remedy would gain.
+
+    Examples:
+
+      ttftdoctor diagnose requests.jsonl --html report.html
+
+      zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
+    """
+    with _guard():
+        from ttftdoctor.run import diagnose as run
+
+        diagnosis = run(
+            *logs,
+            format=format,
+            columns=_pairs(map_, "--map"),
+            units=_units(unit),
+            compact_to=compact_to,
+            slo_ttft_s=_seconds(slo_ttft),
+            machine=_machine(params, flops, bandwidth, bytes_per_param),
+            progress=_progress(quiet),
+        )
+        _clear_progress(quiet)
+        written = False
+        for name, target in (("json", json_), ("markdown", markdown), ("html", html)):
+            if target is not None:
+                _write(diagnosis, name, target)
+                written = written or target == "-"
+        if not written and not quiet:
+            from ttftdoctor.report.terminal import print_to
+
+            print_to(_console(no_color), diagnosis)
+            for target in (json_, markdown, html):
+                if target is not None:
+                    _note(f"written: {target}")
+
+
+@app.command(epilog=EXIT_CODES)
+def inspect(
+    logs: Logs,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say what was recognised: each column's field, unit and why, coverage, and what is lacking."""
+    with _guard():
+        from ttftdoctor.inspection import inspect_log
+        from ttftdoctor.run import read
+
+        log = read(
+            *logs, format=format, columns=_pairs(map_, "--map"), units=_units(unit),
+            progress=_progress(quiet),
+        )  # fmt: skip
+        _clear_progress(quiet)
+        found = inspect_log(log)
+        if json_:
+            sys.stdout.write(json.dumps(found.to_dict(), indent=2, ensure_ascii=True) + "\n")
+        else:
+            _print_inspection(_console(no_color), found)
+
+
+@app.command(epilog=EXIT_CODES)
+def formats(
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    no_color: NoColor = False,
+) -> None:
+    """List the log formats that can be read, and what each cannot tell."""
+    with _guard():
+        from ttftdoctor.catalog import readers
+
+        if json_:
+            rows = [{"name": r.name, "title": r.title, "lacks": r.lacks} for r in readers()]
+            sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+            return
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for title in ("format", "what it is", "what it lacks"):
+            table.add_column(title, overflow="fold")
+        for reader in readers():
+            table.add_row(reader.name, reader.title, reader.lacks)
+        _console(no_color).print(table)
+
+
+@app.command(epilog=EXIT_CODES)
+def roofline(
+    params: Annotated[float, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")],
+    flops: Annotated[float, typer.Option("--flops", help="Peak FLOP/s, e.g. 312e12.")],
+    bandwidth: Annotated[
+        float, typer.Option("--bandwidth", help="Memory bandwidth in bytes/s, e.g. 2e12.")
+    ],
+    bytes_per_param: BytesPerParam = 2.0,
+    input_: Annotated[float, typer.Option("--input", help="Prompt tokens.")] = 2000,
+    output: Annotated[float, typer.Option("--output", help="Answer tokens.")] = 500,
+    kv_bytes_per_token: Annotated[
+        float | None, typer.Option("--kv-bytes-per-token", help="KV-cache bytes a token.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say what the hardware allows: prefill and decode times, and where the two meet."""
+    with _guard():
+        from ttftdoctor.roofline import Machine
+        from ttftdoctor.roofline import roofline as work_out
+
+        machine = Machine(params, bytes_per_param, flops, bandwidth, kv_bytes_per_token)
+        r = work_out(machine, input_, output)
+        if json_:
+            sys.stdout.write(json.dumps(r.to_dict(), indent=2) + "\n")
+            return
+        _print_roofline(_console(no_color), machine, r, input_, output)
+
+
+# -------------------------------------------------------------------- helpers
+
+
+class _guard:  # noqa: N801  (reads as a word where it is used)
+    """Turn our errors into one message on stderr and an exit code; never a traceback."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, TTFTDoctorError):
+            _fail(str(error))
+        if isinstance(error, BrokenPipeError):
+            # The reader of our output went away: that is its business.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(0)
+        if isinstance(error, KeyboardInterrupt):
+            raise typer.Exit(130)
+        if isinstance(error, MemoryError):
+            _fail("not enough memory for this log", 2)
+        return False
+
+
+def _fail(message: str, code: int = 2) -> NoReturn:
+    from ttftdoctor.report import clean
+
+    lines = [clean(line) for line in message.splitlines()]
+    sys.stderr.write("error: " + "\n".join(lines) + "\n")
+    raise typer.Exit(code)
+
+
+def _note(message: str) -> None:
+    from ttftdoctor.report import clean
+
+    sys.stderr.write(clean(message) + "\n")
+
+
+def _console(no_color: bool) -> Console:
+    from rich.console import Console
+
+    return Console(
+        no_color=no_color or None, highlight=False, markup=False, emoji=False, soft_wrap=False,
+        force_terminal=False if no_color else None,
+    )  # fmt: skip
+
+
+def _progress(quiet: bool) -> Any:
+    if quiet or not sys.stderr.isatty():
+        return None
+
+    def show(path: str, rows: int) -> None:
+        from ttftdoctor.report import clean
+
+        sys.stderr.write(f"\r\x1b[2Kreading {clean(Path(path).name)[:50]}: {rows:,} rows")
+        sys.stderr.flush()
+
+    return show
+
+
+def _clear_progress(quiet: bool) -> None:
+    if not quiet and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.flush()
+
+
+def _pairs(values: list[str] | None, option: str) -> dict[str, str]:
+    out = {}
+    for value in values or ():
+        name, sign, rest = value.partition("=")
+        if not sign or not name or not rest:
+            raise UsageError(f"{option} wants NAME=VALUE, not {value!r}")
+        out[name] = rest
+    return out
+
+
+def _units(values: list[str] | None) -> dict[str, str]:
+    from ttftdoctor.units import UNIT_WORDS
+
+    out = _pairs(values, "--unit")
+    for name, word in out.items():
+        if word not in UNIT_WORDS:
+            raise UsageError(f"--unit {name}: {word!r} is no unit", available="ns, us, ms, s")
+    return out
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    import re
+
+    from ttftdoctor.units import UNIT_WORDS, US_PER
+
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zµμ]*)\s*", text)
+    if match is None or (match[2] and match[2] not in UNIT_WORDS):
+        raise UsageError(f"--slo-ttft wants a time such as 800ms or 1.5s, not {text!r}")
+    if not match[2]:
+        raise UsageError("--slo-ttft wants a unit", help=f"say {text}ms or {text}s")
+    return float(match[1]) * US_PER[UNIT_WORDS[match[2]]] / 1e6
+
+
+def _machine(
+    params: float | None, flops: float | None, bandwidth: float | None, bytes_per_param: float
+) -> Any:
+    given = (params, flops, bandwidth)
+    if all(v is None for v in given):
+        return None
+    if params is None or flops is None or bandwidth is None:
+        raise UsageError("--params, --flops and --bandwidth belong together")
+    from ttftdoctor.roofline import Machine
+
+    return Machine(params, bytes_per_param, flops, bandwidth)
+
+
+def _write(diagnosis: Diagnosis, name: str, target: str) -> None:
+    from ttftdoctor.catalog import renderers
+
+    text = renderers()[name].render(diagnosis)
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        Path(target).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError("cannot write the report", where=target, why=error.strerror) from None
+
+
+def _print_inspection(console: Console, found: Any) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ttftdoctor.report import clean
+
+    for line in found.recognised:
+        console.print(Text(clean(line), style="bold"))
+    for record in found.inputs:
+        rejected = sum(record.rows_rejected.values())
+        console.print(f"rows read {record.rows_read:,} = used {record.rows_used:,} + "
+                      f"rejected {rejected:,}")  # fmt: skip
+        for reason, n in record.rows_rejected.items():
+            lines = [str(at) for at, why in record.first_rejects if why == reason][:3]
+            where = f" (first at {', '.join(lines)})" if lines else ""
+            console.print(Text(f"  rejected {n:,}: {clean(reason)}{where}"))
+        for reason, n in record.ttft_set_aside.items():
+            console.print(Text(f"  TTFT not used in {n:,}: {clean(reason)}"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("column", "from", "unit", "rows", "range", "why"):
+        table.add_column(title, overflow="fold")
+    for c in found.columns:
+        if c.source is None and c.coverage == 0:
+            continue
+        span = "" if c.low is None else f"{c.low:,} .. {c.high:,}"
+        table.add_row(
+            c.column, clean(c.source or ""), c.unit or "", f"{c.coverage:.0%}", span,
+            clean(f"{c.kind}: {c.why}" if c.why else ""),
+        )  # fmt: skip
+    console.print(table)
+    missing = [c.column for c in found.columns if c.source is None and c.coverage == 0]
+    console.print(Text("not in this log: " + ", ".join(missing)))
+    console.print(Text("can be judged: " + (", ".join(found.judged) or "nothing")))
+    for cause, needs in found.unjudged.items():
+        console.print(Text(f"cannot be judged: {cause}, needs {', '.join(needs) or 'more rows'}"))
+    for line in (*found.lacks, *found.notes, *found.warnings):
+        console.print(Text("note: " + clean(line)))
+
+
+def _print_roofline(console: Console, machine: Any, r: Any, input_: float, output: float) -> None:
+    from ttftdoctor.units import seconds, share
+
+    low, high = r.prefill_usual_s
+    per_low, per_high = r.ms_per_1k_tokens_usual
+    lines = [
+        f"Prefill of {input_:,.0f} tokens: {r.prefill_flop:.2g} FLOP",
+        f"  at full arithmetic  {seconds(r.prefill_ideal_s)}",
+        f"  at 40-50 % of it    {seconds(low)} to {seconds(high)}"
+        f"  ({per_low:.3g} to {per_high:.3g} ms per 1,000 tokens)",
+        f"  memory bandwidth in use: {share(r.prefill_bandwidth_use)}"
+        "  -> bound by arithmetic"
+        if r.prefill_bandwidth_use < 1
+        else "  memory bandwidth in use: 100 %  -> bound by bandwidth (a short prompt)",
+        f"Decode, one token a step at {input_ + output / 2:,.0f} tokens of context: "
+        f"{r.decode_flop_per_token / 1e9:.3g} GFLOP and {r.decode_bytes_per_token / 1e9:.3g} GB "
+        f"({r.decode_kv_bytes / 1e9:.2g} GB of it KV)",
+        f"  {r.decode_ideal_s * 1e3:.3g} ms a token, {seconds(r.decode_total_s)} for "
+        f"{output:,.0f} tokens",
+        f"  FLOP/s in use: {share(r.decode_flops_use)}  -> bound by bandwidth",
+        f"Both take equally long at {r.balance_tokens_per_step:,.0f} tokens a step.",
+    ]
+    for line in lines:
+        console.print(line)
+
+
+def main() -> None:
+    """Entry point of the ``ttftdoctor`` command."""
+    app()

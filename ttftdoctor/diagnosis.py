@@ -1,0 +1,325 @@
+"""The record types of a diagnosis: everything a report shows, and nothing else.
+
+``Diagnosis.to_dict`` is the ``--json`` document (``ttftdoctor.diagnosis/1``). All records are
+frozen; durations are float seconds unless the name says otherwise; unknown is None, never NaN.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+SCHEMA = "ttftdoctor.diagnosis/1"
+
+Status = Literal["primary", "contributing", "minor", "ruled_out", "unjudged"]
+Interval = tuple[float, float]
+
+#: The accounts of the ledger, in the order in which they are shown.
+ACCOUNTS = (
+    "fixed",
+    "queue_behind_repeated",
+    "queue_behind_new",
+    "queue_other",
+    "prefill_repeated",
+    "prefill_new",
+    "unexplained",
+)
+
+
+@dataclass(frozen=True)
+class Input:
+    """One file, and what became of each of its rows.
+
+    ``rows_read == rows_used + sum(rows_rejected.values())``. ``ttft_set_aside`` counts used rows
+    whose TTFT is missing or must not be used, by reason.
+    """
+
+    path: str
+    format: str
+    rows_read: int
+    rows_used: int
+    rows_rejected: Mapping[str, int] = field(default_factory=dict)
+    first_rejects: tuple[tuple[int, str], ...] = ()
+    ttft_set_aside: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Population:
+    """Who was measured. ``start`` and ``end`` are ISO 8601 UTC, or None on a relative clock."""
+
+    requests: int
+    sessions: int | None
+    turns_max: int | None
+    start: str | None
+    end: str | None
+    with_ttft: int
+    vantage: str | None
+    ttft_mean_s: float | None = None
+    ttft_p50_s: float | None = None
+    ttft_p95_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Grades:
+    """How each part of the evidence was come by."""
+
+    session: Literal["logged", "linked", "none"]
+    reuse: Literal["content", "reported", "inferred", "none"]
+    queue: Literal["logged", "inferred", "none"]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence of evidence and the figures in it."""
+
+    text: str
+    figures: Mapping[str, float | int | str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one cause has to do with the TTFT.
+
+    ``seconds`` is per request with a TTFT, on average. ``needs`` names the columns that would let
+    an unjudged cause be judged.
+    """
+
+    id: str
+    family: str
+    status: Status
+    seconds: float | None = None
+    share_of_ttft: float | None = None
+    share_of_growth: float | None = None
+    interval: Interval | None = None
+    evidence: tuple[Statement, ...] = ()
+    needs: tuple[str, ...] = ()
+    confidence: float = 0.0
+
+
+@dataclass(frozen=True)
+class Amplifier:
+    """A cause that makes the primary one worse and would shrink with it."""
+
+    id: str
+    share_of_ttft: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer. ``scope`` names the part of the log that is sick, where not all of it is."""
+
+    primary_cause: str
+    family: str
+    confidence: float
+    headline: str
+    contributing: tuple[str, ...] = ()
+    scope: Mapping[str, str] | None = None
+    amplifiers: tuple[Amplifier, ...] = ()
+    next_steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """The mean TTFT of one group of requests, split into accounts that add up to it."""
+
+    group: str
+    n: int
+    ttft_mean_s: float
+    accounts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One line of a split. ``key`` is what the rows have in common."""
+
+    key: Mapping[str, str | int | float | None]
+    n: int
+    input_p50: float | None
+    uncached_p50: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    tpot_p50_s: float | None
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The same figures by turn, input length, turn and length, hour, replica and model."""
+
+    by_turn: tuple[Slice, ...] = ()
+    by_input_length: tuple[Slice, ...] = ()
+    turn_by_length: tuple[Slice, ...] = ()
+    by_hour: tuple[Slice, ...] = ()
+    by_replica: tuple[Slice, ...] = ()
+    by_model: tuple[Slice, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrefillLine:
+    """TTFT without waiting: fixed + a*U + b*U*(C + U/2) + d*(C + U), U and C in thousands.
+
+    ``ms_per_1k_tokens`` is a, ``ms_per_1k_tokens_per_1k_context`` is b and ``ms_per_1k_cached``
+    is d; a term the log cannot determine is None.
+    """
+
+    fixed_ms: float
+    ms_per_1k_tokens: float
+    fixed_ms_interval: Interval | None
+    ms_per_1k_tokens_interval: Interval | None
+    ms_per_1k_tokens_per_1k_context: float | None
+    ms_per_1k_tokens_per_1k_context_interval: Interval | None
+    ms_per_1k_context: float | None
+    n: int
+    method: str
+    residual_p50_ms: float | None
+
+
+@dataclass(frozen=True)
+class DecodeLine:
+    """Time per output token: per token at the median, and its slopes in context and load."""
+
+    ms_per_token: float
+    ms_per_token_interval: Interval | None
+    slope_per_1k_context_ms: float | None
+    slope_per_running_ms: float | None
+    n: int
+    method: str
+
+
+@dataclass(frozen=True)
+class CostLines:
+    """The cost of prefill and of decode, as far as the log determines them."""
+
+    prefill: PrefillLine | None = None
+    decode: DecodeLine | None = None
+
+
+@dataclass(frozen=True)
+class RepeatedPrefix:
+    """Prompt tokens that an earlier request had already computed, and what became of them."""
+
+    grade: Literal["content", "reported", "inferred", "none"]
+    input_tokens: int
+    repeated_tokens: int | None
+    cached_tokens: int | None
+    recomputed_tokens: int | None
+    recomputed_share: float | None
+    bounds: tuple[int, int] | None
+    prefill_seconds_wasted: float | None
+    money: Mapping[str, Any] | None = None
+    basis: str = ""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a remedy would do, by serving the log's own arrivals again with it.
+
+    ``gain_share`` is the part of today's mean TTFT that goes away; ``interval`` bounds it.
+    """
+
+    id: str
+    title: str
+    ttft_mean_s: float | None
+    ttft_p50_s: float | None
+    ttft_p95_s: float | None
+    gain_share: float | None
+    interval: Interval | None
+    assumptions: tuple[str, ...]
+    cost: str
+    applies_to: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Slo:
+    """How many requests met a target for TTFT."""
+
+    target_s: float
+    attainment: float
+    goodput_per_s: float | None
+
+
+@dataclass(frozen=True)
+class Bin:
+    """One cell of a scatter drawn as density: centre, count and median."""
+
+    x: float
+    y: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Charts:
+    """Small tables that only a drawing needs; bounded whatever the size of the log."""
+
+    ttft_by_uncached: tuple[Bin, ...] = ()
+    line_points: tuple[tuple[float, float, float, float], ...] = ()  # tokens, s, low, high
+    load: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Floor:
+    """What the hardware allows, beside what was measured."""
+
+    prefill_ms_per_1k_tokens: float
+    decode_ms_per_token: float
+    prefill_times_floor: float | None
+    decode_times_floor: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The whole answer; the ``--json`` document is :meth:`to_dict`."""
+
+    version: str
+    inputs: tuple[Input, ...]
+    population: Population
+    evidence: Grades
+    verdict: Verdict
+    causes: tuple[Finding, ...]
+    ledger: tuple[LedgerRow, ...]
+    splits: Splits
+    cost_lines: CostLines
+    repeated_prefix: RepeatedPrefix
+    remedies: tuple[Gain, ...] = ()
+    slo: Slo | None = None
+    floor: Floor | None = None
+    warnings: tuple[str, ...] = ()
+    charts: Charts = Charts()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document of ``--json``: plain types, no NaN, unknown is None."""
+        data: dict[str, Any] = {
+            "schema": SCHEMA,
+            "tool": {"name": "ttftdoctor", "version": self.version},
+        }
+        body = _plain(self)
+        body.pop("version")
+        body.pop("charts")
+        data.update(body)
+        for record in data["inputs"]:
+            record["first_rejects"] = [
+                {"line": line, "reason": reason} for line, reason in record["first_rejects"]
+            ]
+        for name, rows in data["splits"].items():
+            data["splits"][name] = [{**row.pop("key"), **row} for row in rows]
+        data["ledger"] = {
+            row["group"]: {k: v for k, v in row.items() if k != "group"} for row in data["ledger"]
+        }
+        return data
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

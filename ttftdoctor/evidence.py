@@ -1,0 +1,221 @@
+"""What was measured, small and frozen: all that causes and remedies get to see.
+
+Durations are seconds per request with a TTFT, on average, unless the name says otherwise; shares
+are of one. ``None`` stands for "the log does not say".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ttftdoctor.diagnosis import (
+    CostLines,
+    Grades,
+    LedgerRow,
+    Population,
+    RepeatedPrefix,
+    Splits,
+)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """Signs that the number is not a TTFT.
+
+    ``equal_share``: part of the rows whose first token comes with the last, although several
+    tokens were made. ``after_share``: first token after the end. ``constant_share``: part of rows
+    with one and the same TTFT. ``unit_mixed``: two unlabelled columns need different units.
+    ``thinking_share``: part of the TTFT that hidden thinking at the decode rate explains.
+    """
+
+    n: int = 0
+    equal_share: float = 0.0
+    not_streamed_share: float = 0.0
+    after_share: float = 0.0
+    after_factor: float | None = None
+    constant_share: float = 0.0
+    constant_s: float | None = None
+    unit_mixed: str | None = None
+    thinking_share: float = 0.0
+    thinking_ms_per_token: float | None = None
+    thinking_basis: str = ""
+    ttft_logged_p50_s: float | None = None
+    e2e_p50_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Signs of waiting. ``per_backlog`` is seconds waited per second of prefill ahead."""
+
+    mean: float
+    behind_repeated: float
+    behind_new: float
+    other: float
+    logged_mean: float | None
+    per_backlog: float | None
+    follows_backlog: float | None
+    follows_decoding: float | None
+    follows_running: float | None
+    decoding_mean: float
+    running_p50: float | None
+    running_p95: float | None
+    utilisation: float | None
+    idle_level_s: float | None
+    busy_level_s: float | None
+    rows_with_wait: int
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class ReusePattern:
+    """How later turns were served. Shares are of the ``n`` turns that could have reused.
+
+    ``stuck_at``: cached tokens that stay the same while prompts grow; ``stuck_share`` of turns.
+    ``gap_auc`` and ``between_auc``: how well the idle gap, and the tokens of other sessions in
+    between, tell misses from hits (0.5 is not at all). ``expiry_s``: gap beyond which turns miss.
+    """
+
+    n: int
+    hit_share: float
+    miss_share: float
+    partial_share: float
+    cached_share: float
+    stuck_at: float | None
+    stuck_share: float
+    write_share: float | None
+    gap_p50_s: float | None
+    gap_auc: float | None
+    expiry_s: float | None
+    miss_after_expiry: float | None
+    miss_before_expiry: float | None
+    between_auc: float | None
+    between_p50: float | None
+    miss_when_moved: float | None
+    miss_when_stayed: float | None
+    moved_share: float | None
+    basis: str
+    ever_hit: bool
+    first_turn_cached_share: float
+
+
+@dataclass(frozen=True)
+class Cold:
+    """Slow first requests: after ``idle_s`` of nothing to do, or at the head of the log."""
+
+    kind: str  # idle, start or load
+    n: int
+    seconds: float
+    cold_p50_s: float
+    warm_p50_s: float
+    idle_s: float | None
+    separation: float
+    worst_s: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """A moment since which the same work costs more."""
+
+    at: str | None
+    row: int
+    ratio: float
+    p_value: float
+    before_p50_s: float
+    after_p50_s: float
+    n_before: int
+    n_after: int
+    seconds: float
+    version: str | None
+    load_ratio: float | None
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """Requests that were tried more than once, and refusals."""
+
+    n_retried: int
+    share: float
+    once_p50_s: float | None
+    retried_p50_s: float | None
+    seconds: float
+    rate_limited: int
+    failed: int
+    failed_share: float
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Groups of one column that cost a different constant for the same work."""
+
+    column: str
+    value: str
+    n: int
+    level_s: float
+    best: str
+    best_level_s: float
+    constant_s: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Scoped:
+    """How much of one cause lies in one value of a grouping column."""
+
+    cause: str
+    column: str
+    value: str
+    n: int
+    seconds_in_scope: float
+    share_in_scope: float
+    share_of_cause: float
+    share_of_rows: float
+    share_elsewhere: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything measured on one log."""
+
+    population: Population
+    grades: Grades
+    lines: CostLines
+    repeated: RepeatedPrefix
+    ledger: tuple[LedgerRow, ...]
+    splits: Splits
+    coverage: Mapping[str, float]
+    artifact: Artifact
+    wait: Wait | None = None
+    reuse: ReusePattern | None = None
+    cold: Cold | None = None
+    change: Change | None = None
+    attempts: Attempts | None = None
+    contrast: Contrast | None = None
+    scoped: tuple[Scoped, ...] = ()
+    fixed_s: float | None = None
+    fixed_separable: bool = True
+    prefill_repeated_s: float = 0.0
+    prefill_repeated_interval: tuple[float, float] | None = None
+    prefill_new_s: float = 0.0
+    prefill_new_p95_s: float = 0.0
+    unexplained_s: float = 0.0
+    growth_s: float | None = None
+    growth_accounts: Mapping[str, float] = field(default_factory=dict)
+    growth_kind: str = ""
+    context_slope_share: float = 0.0
+    length_variety: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Mean TTFT in seconds."""
+        return self.population.ttft_mean_s
+
+    def share(self, seconds: float | None) -> float | None:
+        """Seconds as a share of the mean TTFT."""
+        if seconds is None or not self.mean:
+            return None
+        return seconds / self.mean
+
+    def has(self, *columns: str) -> bool:
+        """Whether the log holds all these columns for at least half of the rows."""
+        return all(self.coverage.get(c, 0.0) >= 0.5 for c in columns)

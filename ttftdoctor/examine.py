@@ -1,0 +1,428 @@
+"""From the request table to evidence: every measuring step, in order, spelled once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ttftdoctor.diagnosis import (
+    Charts,
+    CostLines,
+    DecodeLine,
+    Grades,
+    Population,
+    PrefillLine,
+    RepeatedPrefix,
+)
+from ttftdoctor.evidence import Artifact, Evidence, ReusePattern, Wait
+from ttftdoctor.intake import Log
+from ttftdoctor.measure import ledger as ledgers
+from ttftdoctor.measure import lines as fits
+from ttftdoctor.measure import replay, reuse, signs, splits
+from ttftdoctor.measure.ledger import Ledger
+from ttftdoctor.measure.lines import Decode, Lines, Prefill
+from ttftdoctor.measure.load import Load, load_of
+from ttftdoctor.measure.rows import Array, Rows, prepare
+from ttftdoctor.stats import mean_interval
+from ttftdoctor.table import SCHEMA
+
+
+@dataclass(frozen=True)
+class Examined:
+    """The evidence, and what is needed to draw and to try remedies."""
+
+    evidence: Evidence
+    charts: Charts
+    replay: replay.Replay | None
+    rows: Rows
+
+
+def examine(log: Log) -> Examined:
+    """Measure one log."""
+    rows = prepare(log.requests)
+    coverage = _coverage(log)
+    artifact = signs.artifact_of(rows, _aside(log), _unit_mixed(log))
+    if artifact.thinking_share >= 0.4 and artifact.thinking_ms_per_token is not None:
+        # Whatever else is measured must not take thinking for prefill or waiting.
+        rows = replace(rows, notes=(*rows.notes, "TTFT contains thinking time"))
+    nobody = np.zeros(rows.n)
+    counted = load_of(rows, nobody, nobody)
+    rows = _infer_reuse(rows, counted)
+    lines = fits.fit_lines(rows, counted)
+    decode = fits.fit_decode(rows, counted)
+    population = _population(rows)
+    base = Evidence(
+        population=population,
+        grades=_grades(rows, coverage, lines is not None),
+        lines=CostLines(
+            _prefill_record(lines.main) if lines else None,
+            _decode_record(decode) if decode else None,
+        ),
+        repeated=_repeated(rows, None),
+        ledger=(),
+        splits=splits.split(rows),
+        coverage=coverage,
+        artifact=artifact,
+        reuse=_pattern(rows, counted, None),
+        attempts=None,
+    )
+    if lines is None:
+        return Examined(base, splits.charts(rows, None, counted, None), None, rows)
+    fixed, new, again = _parts(rows, lines)
+    load = load_of(rows, new + again, again)
+    ledger = ledgers.split(rows, fixed, new, again, load)
+    groups = ledgers.groups_of(rows)
+    predicted = fixed + new + again
+    blamed: dict[str, Array] = {}
+    change, blamed["deploy_regression"] = signs.change_of(rows, ledger, load, predicted)
+    cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted)
+    attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(
+        rows, predicted, *_failures(log)
+    )
+    contrast, blamed["fixed_overhead"] = signs.contrast_of(rows)
+    if contrast is None:
+        blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None)
+    cold, change = _dispute(cold, change)
+    everything = {
+        **blamed,
+        "organic_long_input": ledger.accounts["prefill_new"],
+        "queueing_saturation": ledger.wait - ledger.accounts["queue_behind_repeated"],
+        "decode_contention": ledger.decoding,
+    }
+    sick = _sick_part(rows, counted, again)
+    for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
+                  "affinity_loss"):  # fmt: skip
+        everything[cause] = ledger.accounts["prefill_repeated"]
+    summary = ledgers.summarise(rows, ledger, groups)
+    growth_s, growth, kind = _growth(summary)
+    whole = np.isfinite(ledger.accounts["unexplained"])
+    mean_of = {a: float(v[whole].mean()) if whole.any() else 0.0
+               for a, v in ledger.accounts.items()}  # fmt: skip
+    clusters = _clusters(rows, whole)
+    evidence = replace(
+        base,
+        repeated=_repeated(rows, float(np.nansum(ledger.accounts["prefill_repeated"]))),
+        ledger=summary,
+        reuse=_pattern(rows, counted, sick),
+        wait=_wait(rows, ledger, load, whole, clusters, new + again),
+        cold=cold,
+        change=change,
+        attempts=attempts,
+        contrast=contrast,
+        scoped=signs.scoped_of(rows, everything),
+        fixed_s=lines.main.fixed,
+        fixed_separable=lines.main.separable,
+        prefill_repeated_s=mean_of["prefill_repeated"],
+        prefill_repeated_interval=_interval(
+            ledger.accounts["prefill_repeated"][whole], clusters, lines.main
+        ),
+        prefill_new_s=mean_of["prefill_new"],
+        prefill_new_p95_s=float(np.quantile(ledger.accounts["prefill_new"][whole], 0.95))
+        if whole.any()
+        else 0.0,
+        unexplained_s=mean_of["unexplained"],
+        growth_s=growth_s,
+        growth_accounts=growth,
+        growth_kind=kind,
+    )
+    removable = {k: v for k, v in blamed.items()}
+    return Examined(
+        evidence,
+        splits.charts(rows, lines.main, load, groups.peak),
+        replay.calibrate(rows, lines, ledger, removable),
+        rows,
+    )
+
+
+def _dispute(cold, change):  # type: ignore[no-untyped-def]
+    """A cold head of the log is no release: the later, larger part decides."""
+    if cold is not None and change is not None and cold.kind == "start" and change.ratio < 1:
+        return cold, None
+    return cold, change
+
+
+def _coverage(log: Log) -> dict[str, float]:
+    n = max(log.requests.height, 1)
+    out = {c: 1 - log.requests[c].null_count() / n for c in SCHEMA if c in log.requests.columns}
+    failed = log.failed.height
+    if failed and out.get("status", 0.0) == 0:
+        out["status"] = failed / (failed + n)
+    return out
+
+
+def _aside(log: Log) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for record in log.inputs:
+        for reason, n in record.ttft_set_aside.items():
+            total[reason] = total.get(reason, 0) + n
+    return total
+
+
+def _unit_mixed(log: Log) -> str | None:
+    first, last = log.fields.get("ttft_us"), log.fields.get("e2e_us")
+    if first is None or last is None or first.kind != "inferred" or last.kind != "inferred":
+        return None
+    if first.unit == last.unit:
+        return None
+    return (
+        f"{first.source} makes sense only as {first.unit} and {last.source} only as {last.unit}, "
+        "and neither says so: whoever reads both in one unit is off by a factor of 1,000"
+    )
+
+
+def _failures(log: Log) -> tuple[int, int]:
+    limited = failed = 0
+    for record in log.inputs:
+        limited += record.rows_rejected.get("rate_limited", 0)
+        failed += record.rows_rejected.get("failed_request", 0)
+    return limited, failed
+
+
+def _infer_reuse(rows: Rows, load: Load) -> Rows:
+    """Fill cached tokens by the timing, model by model, where the log has none."""
+    if rows.cached_logged:
+        return rows
+    cached = rows.cached.copy()
+    bases = []
+    for mask in fits.model_groups(rows):
+        part, _ = reuse.infer(rows.take(mask), fits._part(load, mask))
+        cached[mask] = part.cached
+        bases.append(part.cached_basis)
+    known = [b for b in bases if b != "unknown"]
+    if not known:
+        return rows
+    basis = known[0] if len(set(known)) == 1 else "inferred: differs by model"
+    return replace(rows, cached=cached, cached_basis=basis)
+
+
+def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
+    fixed, new, again = (np.full(rows.n, np.nan) for _ in range(3))
+    for mask, line in lines.each():
+        f, w, r = ledgers.parts(rows.take(mask), line)
+        fixed[mask], new[mask], again[mask] = f, w, r
+    if lines.main.per_1k == 0 and not np.isfinite(rows.inputs).any():
+        new, again = np.zeros(rows.n), np.zeros(rows.n)
+    return fixed, new, again
+
+
+def _sick_part(rows: Rows, load: Load, again: Array) -> np.ndarray | None:  # type: ignore[type-arg]
+    """Rows of the groups that never hit, where other groups of the same column nearly always do."""
+    could = np.isfinite(rows.cached) & (np.nan_to_num(rows.repeated) >= signs.REUSABLE)
+    could &= np.isfinite(rows.previous_input)
+    if could.sum() < 6:
+        return None
+    kept = np.divide(rows.cached, rows.repeated, out=np.zeros(rows.n), where=could)
+    lost = np.nan_to_num(again)
+    for column, scope in rows.scopes.items():
+        if not 2 <= len(scope.names) <= 100:
+            continue
+        if column == "replica" and np.nanmean(np.where(could, rows.moved, np.nan)) > 0.1:
+            continue
+        sick = np.zeros(rows.n, dtype=bool)
+        well = np.zeros(rows.n, dtype=bool)
+        for code in range(len(scope.names)):
+            mask = could & (scope.codes == code)
+            if mask.sum() < 3:
+                continue
+            miss = float((kept[mask] < 0.2).mean())
+            if miss >= 0.9:
+                sick |= scope.codes == code
+            elif miss <= 0.35:
+                well |= scope.codes == code
+        if sick.any() and well.any() and lost[sick].sum() >= 0.8 * lost.sum() > 0:
+            return sick
+    return None
+
+
+def _pattern(rows: Rows, load: Load, sick: np.ndarray | None) -> ReusePattern | None:  # type: ignore[type-arg]
+    if sick is not None:
+        found = signs.reuse_pattern(rows.take(sick), fits._part(load, sick))
+        if found is not None:
+            return found
+    return signs.reuse_pattern(rows, load)
+
+
+def _clusters(rows: Rows, whole: Array) -> np.ndarray | None:  # type: ignore[type-arg]
+    sessions = rows.session[whole]
+    if len(sessions) == 0 or (sessions < 0).any():
+        return None
+    _, coded = np.unique(sessions, return_inverse=True)
+    return coded if coded.max() >= 7 else None
+
+
+def _interval(values: Array, clusters: Array | None, line: Prefill) -> tuple[float, float] | None:
+    """Interval of a mean that comes through the line: sessions and slope together."""
+    if len(values) < 2:
+        return None
+    low, high = mean_interval(values, clusters)
+    centre = float(values.mean())
+    slope = 0.0
+    if line.draws.shape[0] >= 20 and line.per_1k > 0:
+        slope = 1.96 * float(line.draws[:, 1].std()) / line.per_1k * centre
+    half = float(np.hypot((high - low) / 2, slope))
+    return max(centre - half, 0.0), centre + half
+
+
+def _wait(
+    rows: Rows, ledger: Ledger, load: Load, whole: Array, clusters: Array | None, work: Array
+) -> Wait | None:
+    logged = np.isfinite(rows.queue).sum() >= 0.5 * max(rows.n, 1)
+    if not rows.order_known and not logged:
+        return None
+    a = ledger.accounts
+    wait = ledger.wait[whole]
+    if len(wait) == 0:
+        return None
+    running = load.running[np.isfinite(load.running)]
+    alone = whole & (load.waiting == 0)
+    busy = whole & (load.waiting > 0)
+    utilisation = None
+    known = np.isfinite(rows.start) & rows.measured
+    if known.sum() >= 10:
+        span = float(np.ptp(rows.start[known]))
+        servers = len(np.unique(rows.server[known]))
+        if span > 0:
+            utilisation = float(np.nansum(work[known]) / span / servers)
+    return Wait(
+        mean=float(wait.mean()),
+        behind_repeated=float(a["queue_behind_repeated"][whole].mean()),
+        behind_new=float(a["queue_behind_new"][whole].mean()),
+        other=float(a["queue_other"][whole].mean()),
+        logged_mean=float(np.nanmean(rows.queue[rows.measured])) if logged else None,
+        per_backlog=ledger.per_backlog,
+        follows_backlog=ledger.follows_backlog,
+        follows_decoding=ledger.follows_decoding,
+        follows_running=ledger.follows_running,
+        decoding_mean=float(ledger.decoding[whole].mean()),
+        running_p50=float(np.median(running)) if len(running) else None,
+        running_p95=float(np.quantile(running, 0.95)) if len(running) else None,
+        utilisation=utilisation,
+        idle_level_s=float(np.median(rows.ttft[alone])) if alone.sum() >= 3 else None,
+        busy_level_s=float(np.median(rows.ttft[busy])) if busy.sum() >= 3 else None,
+        rows_with_wait=int((wait > 0.01).sum()),
+        interval=mean_interval(wait, clusters) if len(wait) > 2 else None,
+    )
+
+
+def _growth(summary) -> tuple[float | None, dict[str, float], str]:  # type: ignore[no-untyped-def]
+    """Late turns against early ones, or else peak against off-peak, account by account."""
+    by = {row.group: row for row in summary}
+    for low, high, kind in (
+        ("early_turns", "late_turns", "late turns against first turns"),
+        ("off_peak", "peak", "peak against off-peak"),
+    ):
+        if low in by and high in by:
+            grown = by[high].ttft_mean_s - by[low].ttft_mean_s
+            if grown > 0.05 * by[low].ttft_mean_s:
+                accounts = {
+                    a: by[high].accounts[a] - by[low].accounts[a] for a in by[high].accounts
+                }
+                return grown, accounts, kind
+    return None, {}, ""
+
+
+def _population(rows: Rows) -> Population:
+    ttft = rows.ttft[rows.measured]
+    sessions = rows.session[rows.session >= 0]
+    turns = rows.turn[np.isfinite(rows.turn)]
+    start = end = None
+    known = np.flatnonzero(np.isfinite(rows.start))
+    if rows.epoch_us is not None and len(known):
+        start = signs.moment(rows, int(known[np.argmin(rows.start[known])]))
+        end = signs.moment(rows, int(known[np.argmax(rows.start[known])]))
+    return Population(
+        requests=rows.n,
+        sessions=len(np.unique(sessions)) if len(sessions) else None,
+        turns_max=int(turns.max()) if len(turns) else None,
+        start=start,
+        end=end,
+        with_ttft=len(ttft),
+        vantage=None,
+        ttft_mean_s=float(ttft.mean()) if len(ttft) else None,
+        ttft_p50_s=float(np.quantile(ttft, 0.5)) if len(ttft) else None,
+        ttft_p95_s=float(np.quantile(ttft, 0.95)) if len(ttft) else None,
+    )
+
+
+def _grades(rows: Rows, coverage: Mapping[str, float], measured: bool) -> Grades:
+    queue = "none"
+    if coverage.get("queue_us", 0.0) >= 0.5:
+        queue = "logged"
+    elif rows.order_known and measured:
+        queue = "inferred"
+    notes = list(rows.notes)
+    if rows.cached_basis.startswith("inferred"):
+        notes.append(f"cached tokens are not logged; {rows.cached_basis} (by the timing of turns)")
+    return Grades(rows.session_grade, rows.reuse_grade, queue, tuple(notes))  # type: ignore[arg-type]
+
+
+def _prefill_record(line: Prefill) -> PrefillLine:
+    def interval(index: int, factor: float = 1e3) -> tuple[float, float] | None:
+        if line.draws.shape[0] < 20:
+            return None
+        low, high = np.quantile(line.draws[:, index], [0.025, 0.975]) * factor
+        value = (line.fixed, line.per_1k, line.per_1k_1k, line.per_1k_context)[index] * factor
+        return min(float(low), value), max(float(high), value)
+
+    return PrefillLine(
+        fixed_ms=line.fixed * 1e3,
+        ms_per_1k_tokens=line.per_1k * 1e3,
+        fixed_ms_interval=interval(0),
+        ms_per_1k_tokens_interval=interval(1),
+        ms_per_1k_tokens_per_1k_context=line.per_1k_1k * 1e3 if line.has_attention else None,
+        ms_per_1k_tokens_per_1k_context_interval=interval(2) if line.has_attention else None,
+        ms_per_1k_context=line.per_1k_context * 1e3 if line.has_context else None,
+        n=line.n,
+        method=line.method,
+        residual_p50_ms=line.noise_s * 1e3,
+    )
+
+
+def _decode_record(line: Decode) -> DecodeLine:
+    def ms(value: float | None) -> float | None:
+        return None if value is None else value * 1e3
+
+    return DecodeLine(
+        ms_per_token=line.per_token * 1e3,
+        ms_per_token_interval=None
+        if line.interval is None
+        else (line.interval[0] * 1e3, line.interval[1] * 1e3),
+        slope_per_1k_context_ms=ms(line.per_1k_context),
+        slope_per_running_ms=ms(line.per_running),
+        n=line.n,
+        method=line.method,
+    )
+
+
+def _repeated(rows: Rows, wasted: float | None) -> RepeatedPrefix:
+    total = int(np.nansum(rows.inputs))
+    if rows.reuse_grade == "none":
+        return RepeatedPrefix("none", total, None, None, None, None, None, None)
+    known = np.isfinite(rows.inputs)
+    repeated = int(np.nansum(rows.repeated[known]))
+    cached_known = np.isfinite(rows.cached[known]).any()
+    again = int(np.nansum(rows.recomputed[known])) if cached_known else None
+    basis = {
+        "content": "prompt blocks that an earlier request had, at any replica",
+        "reported": "the previous turn of the session and the cached tokens of the log",
+        "inferred": "the previous turn of the session: its input and output (an upper bound)",
+    }[rows.reuse_grade]
+    return RepeatedPrefix(
+        grade=rows.reuse_grade,
+        input_tokens=total,
+        repeated_tokens=repeated,
+        cached_tokens=int(np.nansum(rows.cached[known])) if cached_known else None,
+        recomputed_tokens=again,
+        recomputed_share=again / total if again is not None and total else None,
+        bounds=(
+            int(np.nansum(rows.repeated_low[known])),
+            int(np.nansum(rows.repeated_high[known])),
+        ),
+        prefill_seconds_wasted=wasted if cached_known else None,
+        basis=basis,
+    )
+
+
+__all__ = ["Artifact", "Examined", "examine"]

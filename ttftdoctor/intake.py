@@ -1,0 +1,210 @@
+"""From paths to one request table, with every row accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import polars as pl
+
+from ttftdoctor import catalog
+from ttftdoctor.diagnosis import Input
+from ttftdoctor.errors import InputError
+from ttftdoctor.readers import Options, Raw
+from ttftdoctor.sources import Source, expand
+from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field, check, conform
+
+#: How many rejects are shown with their line.
+FIRST_REJECTS = 10
+
+#: Rows that failed or were refused by the service: no requests to measure, but worth counting.
+FAILED = ("failed_request", "aborted_request", "rate_limited")
+
+
+@dataclass(frozen=True)
+class Log:
+    """What was read: usable rows, failed rows, and where each column came from.
+
+    ``requests`` has the canonical columns plus ``line``, ``source`` (index into ``inputs``),
+    ``ttft_set_aside`` and ``ttft_logged_us`` (the TTFT as logged, even where it must not be used).
+    """
+
+    requests: pl.DataFrame
+    failed: pl.DataFrame
+    inputs: tuple[Input, ...]
+    fields: Mapping[str, Field]
+    recognised: tuple[str, ...]
+    lacks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = field(default=())
+
+
+def read_log(
+    paths: list[str],
+    *,
+    format: str | None = None,
+    options: Options | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Log:
+    """Read every path into one request table.
+
+    Parameters
+    ----------
+    paths
+        Files, globs, folders, or ``-``.
+    format
+        Name of a reader; by default the log is recognised from its first records.
+    progress
+        Called with the path and the rows read so far.
+
+    Raises
+    ------
+    InputError
+        If a file cannot be read or nothing in it is a request.
+    """
+    options = options or Options()
+    files = expand(paths)
+    frames: list[pl.DataFrame] = []
+    failed: list[pl.DataFrame] = []
+    inputs: list[Input] = []
+    fields: dict[str, Field] = {}
+    recognised: list[str] = []
+    lacks: dict[str, None] = {}
+    notes: dict[str, None] = {}
+    warnings: dict[str, None] = {}
+    problems: list[InputError] = []
+    for path in files:
+        try:
+            one = _read_one(path, format, options, len(inputs), progress)
+        except InputError as error:
+            # In a folder or glob, one foreign file must not hide the logs beside it.
+            if len(files) == 1:
+                raise
+            problems.append(error)
+            warnings[f"skipped {path}: {error.what}"] = None
+            continue
+        frames.append(one.requests)
+        failed.append(one.failed)
+        inputs.extend(one.inputs)
+        for name, found in one.fields.items():
+            fields.setdefault(name, found)
+        recognised.extend(one.recognised)
+        lacks.update(dict.fromkeys(one.lacks))
+        notes.update(dict.fromkeys(one.notes))
+        warnings.update(dict.fromkeys(one.warnings))
+    if not frames:
+        raise problems[0] if problems else InputError("there is nothing to read")
+    return Log(
+        requests=pl.concat(frames, rechunk=True),
+        failed=pl.concat(failed, rechunk=True),
+        inputs=tuple(inputs),
+        fields=fields,
+        recognised=tuple(recognised),
+        lacks=tuple(lacks),
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _read_one(
+    path: str,
+    format: str | None,
+    options: Options,
+    index: int,
+    progress: Callable[[str, int], None] | None,
+) -> Log:
+    with closing(Source(path)) as source:
+        return _read_source(source, format, options, index, progress)
+
+
+def _read_source(
+    source: Source,
+    format: str | None,
+    options: Options,
+    index: int,
+    progress: Callable[[str, int], None] | None,
+) -> Log:
+    path = source.path
+    if format is None and options.columns:
+        format = "flat"  # columns named by the user: whatever it is, it is read by them
+    if format is None:
+        reader, evidence = catalog.reader_for(source.head)
+    else:
+        reader, evidence = catalog.reader_named(format), "named with --format"
+    plan = reader.plan(source.head, options)
+    frames: list[pl.DataFrame] = []
+    failed: list[pl.DataFrame] = []
+    rejected: dict[str, int] = {}
+    aside: dict[str, int] = {}
+    first: list[tuple[int, str]] = []
+    fields: dict[str, Field] = {}
+    notes: dict[str, None] = {}
+    rows = dropped = 0
+    for chunk in source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap):
+        batch = plan.convert(Raw(chunk.frame, options))
+        fields.update({k: v for k, v in batch.fields.items() if k not in fields})
+        notes.update(dict.fromkeys(batch.notes))
+        frame = check(conform(batch.frame))
+        rows += frame.height + len(chunk.rejects)
+        for line, reason in chunk.rejects:
+            rejected[reason] = rejected.get(reason, 0) + 1
+            first.append((line, reason))
+        bad = frame.filter(pl.col(REJECT).is_not_null())
+        for reason, n in bad.group_by(REJECT).len().iter_rows():
+            rejected[reason] = rejected.get(reason, 0) + n
+        first.extend(bad.select(LINE, REJECT).head(FIRST_REJECTS).iter_rows())
+        failed.append(_tag(bad.filter(pl.col(REJECT).is_in(FAILED)), index))
+        good = frame.filter(pl.col(REJECT).is_null())
+        dropped += int(good["cached_dropped"].sum())
+        counted = good.filter(pl.col(SET_ASIDE).is_not_null())
+        for reason, n in counted.group_by(SET_ASIDE).len().iter_rows():
+            aside[reason] = aside.get(reason, 0) + n
+        frames.append(_tag(good, index))
+        if progress is not None:
+            progress(path, rows)
+    if rows == 0:
+        raise InputError(
+            "no request was found in the log",
+            where=path,
+            why=f"it was read as {reader.name} ({evidence})",
+            help=reader.lacks or "name another format with --format",
+        )
+    used = sum(f.height for f in frames)
+    warnings = []
+    if source.damage is not None:
+        warnings.append(
+            f"{path}: the packed file is damaged after row {rows} ({source.damage}); what came "
+            "before was read"
+        )
+    if dropped:
+        warnings.append(
+            f"{path}: {dropped} rows say more cached than input tokens; their cached count "
+            "was not used"
+        )
+    if rows > used and used == 0:
+        reasons = ", ".join(f"{n} {r}" for r, n in sorted(rejected.items()))
+        warnings.append(f"{path}: no row could be used ({reasons})")
+    record = Input(
+        path=path,
+        format=reader.name,
+        rows_read=rows,
+        rows_used=used,
+        rows_rejected=dict(sorted(rejected.items())),
+        first_rejects=tuple(sorted(first)[:FIRST_REJECTS]),
+        ttft_set_aside=dict(sorted(aside.items())),
+    )
+    return Log(
+        requests=pl.concat(frames),
+        failed=pl.concat(failed),
+        inputs=(record,),
+        fields=fields,
+        recognised=(f"{path}: {reader.name} ({evidence})",),
+        lacks=(reader.lacks,) if reader.lacks else (),
+        notes=tuple(notes),
+        warnings=tuple(warnings),
+    )
+
+
+def _tag(frame: pl.DataFrame, index: int) -> pl.DataFrame:
+    return frame.drop("cached_dropped").with_columns(pl.lit(index, dtype=pl.Int32).alias("source"))

@@ -1,0 +1,232 @@
+"""Which of the four ways reuse was lost: none at all, a changing head, expiry, or routing.
+
+All four recompute history that was computed before; they differ in which turns are missed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttftdoctor.causes import Judgement, lacking, say
+from ttftdoctor.diagnosis import Statement
+from ttftdoctor.evidence import Evidence, ReusePattern
+from ttftdoctor.units import count, seconds, share
+
+NO_REUSE = "repeated_prefix_no_reuse"
+EVICTION = "cache_eviction"
+BUSTING = "cache_busting_prefix"
+AFFINITY = "affinity_loss"
+
+#: Under this share of turns with a hit, there is no reuse to speak of.
+NO_HITS = 0.05
+#: Providers keep entries for minutes; a miss after less than this has another reason.
+SHORTEST_EXPIRY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The kind, how sure, and what speaks for it; others that cannot be excluded."""
+
+    kind: str
+    strength: float
+    reasons: tuple[Statement, ...]
+    alternatives: tuple[str, ...] = ()
+
+
+def kind_of(e: Evidence) -> Lost | None:
+    """Tell the kind from the pattern of hits and misses; None if nothing shows reuse was lost."""
+    r = e.reuse
+    if r is None or e.repeated.recomputed_tokens in (None, 0):
+        return None
+    sure = {"content": 0.95, "reported": 0.92, "inferred": 0.8, "none": 0.0}[e.repeated.grade]
+    if r.basis.startswith("inferred"):
+        sure = min(sure, 0.8)
+    if r.hit_share < NO_HITS:
+        return _never(r, sure)
+    if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5 and r.hit_share < 0.35:
+        return Lost(BUSTING, sure, (_stuck(r),), (NO_REUSE,))
+    if r.miss_share + r.partial_share < 0.03:
+        return None
+    return _sometimes(r, sure)
+
+
+def _never(r: ReusePattern, sure: float) -> Lost:
+    if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5:
+        return Lost(BUSTING, 0.95 * sure, (_stuck(r),), (NO_REUSE,))
+    if r.write_share is not None and r.write_share >= 0.3:
+        gap = f", with a median pause of {seconds(r.gap_p50_s)}" if r.gap_p50_s else ""
+        text = (
+            f"{share(r.write_share)} of the prompt is written to the cache on every later turn "
+            f"and none of it is read back{gap}: the prompt changes near its head"
+        )
+        reason = say(text, write_share=r.write_share, gap_p50_s=r.gap_p50_s)
+        late = r.gap_p50_s is not None and r.gap_p50_s > 3600
+        return Lost(BUSTING, (0.6 if late else 0.9) * sure, (reason,), (NO_REUSE, EVICTION))
+    how = (
+        "the log counts their cached tokens"
+        if r.basis == "logged"
+        else "their TTFT follows the whole input, not the new part of it"
+    )
+    text = f"none of the {count(r.n)} turns that could have reused a prefix did: {how}"
+    alternatives: tuple[str, ...] = (BUSTING,)
+    if r.gap_p50_s is not None and r.gap_p50_s > 300:
+        alternatives = (BUSTING, EVICTION)
+    return Lost(NO_REUSE, sure, (say(text, turns=r.n, hit_share=r.hit_share),), alternatives)
+
+
+def _stuck(r: ReusePattern) -> Statement:
+    return say(
+        f"cached tokens stay at {count(r.stuck_at)} in {share(r.stuck_share)} of the later turns "
+        "while the prompts grow: the prompt changes at that place",
+        stuck_at_tokens=r.stuck_at,
+        stuck_share=r.stuck_share,
+    )
+
+
+def _sometimes(r: ReusePattern, sure: float) -> Lost:
+    mixed = say(
+        f"of {count(r.n)} turns that could have reused a prefix {share(r.hit_share)} did, "
+        f"{share(r.miss_share)} found nothing of their history",
+        turns=r.n,
+        hit_share=r.hit_share,
+        miss_share=r.miss_share,
+    )
+    moved, stayed = r.miss_when_moved, r.miss_when_stayed
+    if moved is not None and stayed is not None and moved - stayed >= 0.4:
+        text = (
+            f"{share(moved)} of the turns that landed on another replica missed, "
+            f"{share(stayed)} of those that stayed"
+        )
+        reason = say(text, miss_when_moved=moved, miss_when_stayed=stayed)
+        return Lost(AFFINITY, 0.97 * sure, (mixed, reason))
+    expiry, after, before = r.expiry_s, r.miss_after_expiry, r.miss_before_expiry
+    by_gap = r.gap_auc or 0.5
+    by_load = r.between_auc or 0.5
+    timed = (
+        expiry is not None
+        and after is not None
+        and before is not None
+        and expiry >= SHORTEST_EXPIRY_S
+        and after - before >= 0.4
+        and by_gap >= 0.7
+    )
+    if timed and by_gap >= by_load - 0.03:
+        text = (
+            f"{share(after)} of the turns after a pause of {seconds(expiry)} or more missed, "
+            f"{share(before)} of the others: entries expire"
+        )
+        reason = say(text, expiry_s=expiry, miss_after=after, miss_before=before)
+        return Lost(EVICTION, 0.95 * sure, (mixed, reason))
+    if by_load >= 0.65 and by_load >= by_gap - 0.1:
+        text = (
+            "misses follow the tokens that other sessions sent in between "
+            f"(they tell misses from hits in {share(by_load)} of pairs): entries are pushed out"
+        )
+        reason = say(text, between_auc=by_load, gap_auc=by_gap)
+        return Lost(EVICTION, 0.85 * sure, (mixed, reason), (AFFINITY,))
+    if timed:
+        reason = say("misses follow the idle gap", gap_auc=by_gap, expiry_s=expiry)
+        return Lost(EVICTION, 0.8 * sure, (mixed, reason), (AFFINITY,))
+    if stayed is not None and stayed >= 0.15 and moved is None:
+        text = (
+            f"{share(stayed)} of the turns missed although they stayed on their replica: "
+            "entries are gone when the next turn comes"
+        )
+        reason = say(text, miss_when_stayed=stayed)
+        return Lost(EVICTION, 0.75 * sure, (mixed, reason), (BUSTING,))
+    short = r.gap_p50_s is None or r.gap_p50_s < 600
+    text = (
+        "neither the pause nor the traffic in between tells misses from hits"
+        + (f" (median pause {seconds(r.gap_p50_s)})" if r.gap_p50_s is not None else "")
+        + ": the turns seem to land on different replicas"
+    )
+    reason = say(text, gap_p50_s=r.gap_p50_s, gap_auc=r.gap_auc, between_auc=r.between_auc)
+    return Lost(AFFINITY, (0.75 if short else 0.55) * sure, (mixed, reason), (EVICTION,))
+
+
+def judge_prefix(e: Evidence, cause: str) -> Judgement:
+    """The judgement of one of the four causes."""
+    if e.repeated.grade == "none":
+        return lacking(
+            "session_id", "prefix_blocks", "cached_tokens",
+            text="the log names no sessions, prompt blocks or cached tokens",
+        )  # fmt: skip
+    if e.reuse is None:
+        if e.repeated.repeated_tokens in (None, 0) or not e.repeated.repeated_tokens:
+            return Judgement(
+                strength=0.0, seconds=0.0,
+                evidence=(say("no request repeats what an earlier one had computed"),),
+            )  # fmt: skip
+        return lacking(
+            "cached_tokens",
+            text="the log counts no cached tokens and the timing does not tell reuse from none",
+        )
+    lost = kind_of(e)
+    repeated = _repeated_statement(e)
+    if lost is None:
+        return Judgement(
+            strength=0.0, seconds=0.0,
+            evidence=(say(
+                f"{share(e.reuse.hit_share)} of the turns that could reuse a prefix did",
+                hit_share=e.reuse.hit_share,
+            ),),
+        )  # fmt: skip
+    if lost.kind == cause:
+        growth = e.growth_accounts.get("prefill_repeated")
+        return Judgement(
+            strength=lost.strength,
+            seconds=e.prefill_repeated_s,
+            interval=e.prefill_repeated_interval,
+            evidence=(*lost.reasons, repeated),
+            needs=("cached_tokens",) if e.reuse.basis != "logged" else (),
+            growth_seconds=growth,
+        )
+    if cause in lost.alternatives:
+        return Judgement(
+            strength=min(0.3, 1 - lost.strength),
+            seconds=None,
+            evidence=(say(f"not excluded, but {lost.reasons[-1].text}"),),
+            needs=_separators(cause),
+            judged=e.has("cached_tokens"),
+        )
+    return Judgement(strength=0.02, seconds=0.0, evidence=(say(_excluded(cause, e.reuse)),))
+
+
+def _repeated_statement(e: Evidence) -> Statement:
+    p = e.repeated
+    text = (
+        f"{count(p.recomputed_tokens)} of {count(p.input_tokens)} prompt tokens "
+        f"({share(p.recomputed_share)}) had been computed before and were computed again: "
+        f"{seconds(e.prefill_repeated_s)} of the mean TTFT of {seconds(e.mean)}"
+    )
+    return say(
+        text, recomputed_tokens=p.recomputed_tokens, recomputed_share=p.recomputed_share,
+        seconds=e.prefill_repeated_s,
+    )  # fmt: skip
+
+
+def _separators(cause: str) -> tuple[str, ...]:
+    return {
+        AFFINITY: ("replica",),
+        EVICTION: ("replica", "prefix_blocks"),
+        BUSTING: ("prefix_blocks", "cache_write_tokens"),
+        NO_REUSE: ("cached_tokens",),
+    }[cause]
+
+
+def _excluded(cause: str, r: ReusePattern) -> str:
+    if cause == NO_REUSE:
+        return f"{share(r.hit_share)} of the turns that could reuse a prefix did"
+    if cause == BUSTING:
+        return "cached tokens do not stay at one place of the prompt"
+    if cause == EVICTION:
+        return (
+            "there are no hits that later turn into misses"
+            if r.hit_share < NO_HITS
+            else "misses do not go with pauses or with the traffic in between"
+        )
+    return (
+        "there are no hits that come and go"
+        if r.hit_share < NO_HITS
+        else "misses do not go with a change of replica"
+    )

@@ -1,0 +1,214 @@
+"""The ledger: each TTFT split into accounts that add up to it.
+
+A request's own prefill comes from the line; what is left is a wait as far as work ahead of it, a
+logged queue time or slots taken by decoding can explain it, and is called unexplained otherwise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
+from ttftdoctor.measure.lines import Prefill, follows
+from ttftdoctor.measure.load import Load
+from ttftdoctor.measure.rows import Rows
+from ttftdoctor.stats import Array, quantile_fit, two_levels
+
+#: A wait may exceed the fitted one by this factor before the rest is called unexplained.
+SLACK = 1.5
+#: More seconds waited than this per second of prefill ahead are not explained by prefill.
+MOST_PER_BACKLOG = 3.0
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """Accounts per row, seconds, NaN where TTFT or tokens are unknown.
+
+    They add up to TTFT row by row. ``decoding`` is the part of ``queue_other`` laid to slots
+    taken by decoding.
+    """
+
+    accounts: dict[str, Array]
+    decoding: Array
+    residual: Array
+    per_backlog: float | None
+    per_decoding: float | None
+    follows_backlog: float | None
+    follows_decoding: float | None
+    follows_running: float | None
+
+    @property
+    def wait(self) -> Array:
+        """All waiting of each row."""
+        a = self.accounts
+        total: Array = a["queue_behind_repeated"] + a["queue_behind_new"] + a["queue_other"]
+        return total
+
+
+def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> Ledger:
+    """Split each TTFT.
+
+    Parameters
+    ----------
+    fixed, new, repeated
+        Seconds of the constant part, and of prefill of new and of repeated tokens, per row.
+    load
+        Backlog in seconds of prefill work.
+    """
+    residual = rows.ttft - fixed - new - repeated
+    known = np.isfinite(residual)
+    backlog = np.nan_to_num(load.backlog)
+    decoding = np.nan_to_num(load.decoding)
+    per_backlog, per_decoding = _waiting_costs(residual, backlog, decoding, known)
+    spare = np.clip(np.nan_to_num(residual), 0.0, None)
+    behind = np.minimum(spare, SLACK * (per_backlog or 0.0) * backlog)
+    spare = spare - behind
+    slots = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
+    spare = spare - slots
+    logged = np.clip(np.nan_to_num(rows.queue) - behind - slots, 0.0, None)
+    told = np.minimum(spare, logged)
+    spare = spare - told
+    again = np.divide(
+        np.nan_to_num(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
+    )
+    again = np.clip(again, 0.0, 1.0)
+    values = {
+        "fixed": fixed,
+        "queue_behind_repeated": behind * again,
+        "queue_behind_new": behind * (1 - again),
+        "queue_other": slots + told,
+        "prefill_repeated": repeated,
+        "prefill_new": new,
+    }
+    accounts = {name: np.where(known, value, np.nan) for name, value in values.items()}
+    accounts["unexplained"] = rows.ttft - sum(accounts.values())
+    return Ledger(
+        accounts=accounts,
+        decoding=np.where(known, slots, np.nan),
+        residual=residual,
+        per_backlog=per_backlog,
+        per_decoding=per_decoding,
+        follows_backlog=follows(load.backlog, residual),
+        follows_decoding=follows(load.decoding, residual),
+        follows_running=follows(load.running, residual),
+    )
+
+
+def parts(rows: Rows, line: Prefill) -> tuple[Array, Array, Array]:
+    """Constant, new and repeated prefill seconds of each row under one line.
+
+    Repeated is what the prefill would have saved had the repeated tokens been cached.
+    """
+    again = rows.recomputed
+    total = line.work(rows.uncached, rows.context)
+    fewer = line.work(rows.uncached - again, rows.context + again)
+    repeated = np.clip(total - fewer, 0.0, None)
+    return np.full(rows.n, line.fixed), total - repeated, repeated
+
+
+def _waiting_costs(
+    residual: Array, backlog: Array, decoding: Array, known: NDArray[np.bool_]
+) -> tuple[float | None, float | None]:
+    """Seconds waited per second of prefill ahead, and per request decoding."""
+    loaded = known & ((backlog > 0) | (decoding > 0))
+    if loaded.sum() < 4:
+        return None, None
+    index = np.flatnonzero(loaded)
+    if len(index) > 5000:
+        index = np.sort(np.random.default_rng(11).choice(index, 5000, replace=False))
+    r, b, d = residual[index], backlog[index], decoding[index]
+    behind = b > 0
+    per_backlog = None
+    if behind.sum() >= 3:
+        ratio = quantile_fit(b[behind, None], r[behind], tau=0.5).coef[0]
+        rank = follows(b, r)
+        if len(index) < 8 or (rank is not None and rank > 0.15):
+            per_backlog = float(min(ratio, MOST_PER_BACKLOG))
+    left = r - (per_backlog or 0.0) * b
+    per_decoding = None
+    rank = follows(d, left)
+    if d.max() >= 2 and rank is not None and rank > 0.25:
+        per_decoding = float(quantile_fit(d[:, None], left, tau=0.5).coef[0])
+    return per_backlog, per_decoding
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Masks of the groups that are set beside each other; a missing one is not in the log."""
+
+    masks: dict[str, NDArray[np.bool_]]
+    late_from: int | None
+    peak: NDArray[np.bool_] | None
+
+
+def groups_of(rows: Rows) -> Groups:
+    """All, early and late turns, off-peak and peak."""
+    masks = {"all": rows.measured}
+    turn = np.where(rows.measured, rows.turn, np.nan)
+    late_from = None
+    several = turn[np.isfinite(turn)]
+    if len(several) and np.ptp(several) >= 1 and rows.session_grade != "none":
+        late_from = int(max(2, np.ceil(np.quantile(several, 0.75))))
+        early, late = turn <= 1, turn >= late_from
+        if early.sum() >= 1 and late.sum() >= 1:
+            masks["early_turns"], masks["late_turns"] = early, late
+        else:
+            late_from = None
+    peak = _peak(rows)
+    if peak is not None:
+        masks["off_peak"], masks["peak"] = rows.measured & ~peak, rows.measured & peak
+    return Groups(masks, late_from, peak)
+
+
+def bin_width(rows: Rows) -> float | None:
+    """Width in seconds of the time bins in which load is looked at: an hour, or less."""
+    known = np.isfinite(rows.start)
+    if known.sum() < 20:
+        return None
+    span = float(np.ptp(rows.start[known]))
+    if span <= 60:
+        return None
+    for width in (3600.0, 1800.0, 900.0, 600.0, 300.0, 120.0, 60.0, 30.0, 10.0, 5.0):
+        if span / width >= 4:
+            return width
+    return None
+
+
+def _peak(rows: Rows) -> NDArray[np.bool_] | None:
+    """Rows that arrived in the busy bins, where some bins are clearly busier than others."""
+    width = bin_width(rows)
+    if width is None:
+        return None
+    offset = 0.0
+    if rows.epoch_us is not None:
+        offset = (rows.epoch_us / 1e6) % width
+    bins = np.floor((np.nan_to_num(rows.start) + offset) / width).astype(np.int64)
+    unique, coded, counts = np.unique(bins, return_inverse=True, return_counts=True)
+    if len(unique) < 3:
+        return None
+    # A bin cut short by the start or end of the log has few rows for another reason.
+    levels = two_levels(counts[1:-1].astype(float) if len(unique) > 4 else counts.astype(float))
+    if levels is None:
+        return None
+    threshold, low, high = levels
+    busy = (counts > threshold)[coded] & np.isfinite(rows.start)
+    both = (busy & rows.measured).sum(), (~busy & rows.measured).sum()
+    if high < 1.6 * max(low, 1.0) or min(both) < 15:
+        return None
+    return busy
+
+
+def summarise(rows: Rows, ledger: Ledger, groups: Groups) -> tuple[LedgerRow, ...]:
+    """Mean of each account in each group; the means add up to the mean TTFT of the same rows."""
+    out = []
+    whole = np.isfinite(ledger.accounts["unexplained"])
+    for name, mask in groups.masks.items():
+        used = mask & whole
+        if used.sum() == 0:
+            continue
+        means = {a: float(ledger.accounts[a][used].mean()) for a in ACCOUNTS}
+        out.append(LedgerRow(name, int(used.sum()), float(rows.ttft[used].mean()), means))
+    return tuple(out)

@@ -1,0 +1,366 @@
+"""What work costs: the prefill line and the decode line, robust to waiting.
+
+TTFT = fixed + a*U + b*U*(C + U/2) + d*(C + U) + wait, with U uncached and C cached thousands of
+tokens; a, b and d are not negative. The wait is one-sided, so the line is fitted to requests that
+found nobody's prefill ahead of them: their median, or a low quantile where even those show a
+one-sided tail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttftdoctor.measure.load import Load
+from ttftdoctor.measure.rows import Rows
+from ttftdoctor.stats import Array, quantile_fit, rank_correlation
+
+#: Rows used for one fit; more would only cost time.
+FIT_ROWS = 3000
+RESAMPLES = 160
+#: Lengths must spread by this ratio (90th to 10th percentile) to tell slope from constant.
+LENGTH_SPREAD = 1.25
+
+
+@dataclass(frozen=True)
+class Prefill:
+    """A fitted prefill line; coefficients in seconds and thousands of tokens.
+
+    ``draws`` (resamples, 4) are the bootstrapped fixed, a, b, d. ``separable`` is false where the
+    lengths hardly vary: then all is counted as slope and ``fixed`` is 0.
+    """
+
+    fixed: float
+    per_1k: float
+    per_1k_1k: float
+    per_1k_context: float
+    draws: Array
+    has_attention: bool
+    has_context: bool
+    separable: bool
+    n: int
+    method: str
+    noise_s: float
+    noise_share: float
+
+    def work(self, uncached: Array, context: Array) -> Array:
+        """Seconds of prefill without the constant part; arguments in tokens."""
+        u, c = uncached / 1e3, context / 1e3
+        total: Array = (
+            self.per_1k * u + self.per_1k_1k * u * (c + u / 2) + self.per_1k_context * (c + u)
+        )
+        return total
+
+    def predict(self, uncached: Array, context: Array) -> Array:
+        """TTFT in seconds of a request that waits for nobody."""
+        return self.fixed + self.work(uncached, context)
+
+    def with_draw(self, index: int) -> Prefill:
+        """The line of one resample."""
+        fixed, a, b, d = (float(v) for v in self.draws[index])
+        return replace(self, fixed=fixed, per_1k=a, per_1k_1k=b, per_1k_context=d)
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Decode per token, and how it moves with context and load; seconds."""
+
+    per_token: float
+    interval: tuple[float, float] | None
+    per_1k_context: float | None
+    per_running: float | None
+    n: int
+    method: str
+
+
+def fit_prefill(rows: Rows, load: Load, *, resamples: int = RESAMPLES) -> Prefill | None:
+    """Fit the prefill line.
+
+    Parameters
+    ----------
+    rows
+        With ``uncached`` and ``context`` as far as known.
+    load
+        Who was ahead; NaN where the log has no times.
+
+    Returns
+    -------
+    Prefill or None
+        None with fewer than five usable rows.
+
+    Notes
+    -----
+    A quantile fit moves only its constant when every TTFT grows by the same amount. Each term is
+    kept only if its resampled interval stays above zero and it matters at the long end.
+    """
+    usable = rows.measured & np.isfinite(rows.inputs) & (rows.inputs > 0)
+    usable &= ~(rows.attempts > 1)
+    if usable.sum() < 5:
+        return None
+    free = usable & (load.waiting == 0)
+    share = float(free.sum() / usable.sum())
+    quiet = free & (load.decoding == 0)
+    if quiet.sum() >= max(60, 0.3 * free.sum()) and _same_lengths(rows, quiet, usable):
+        chosen, how = quiet, "requests that found the server idle"
+    elif free.sum() >= 12 and (share >= 0.05 or free.sum() >= 200):
+        chosen, how = free, "requests that found no prefill ahead of them"
+    else:
+        chosen, how = usable, "all requests (none was seen without load)"
+    index = np.flatnonzero(chosen)
+    if len(index) > FIT_ROWS:
+        index = np.sort(np.random.default_rng(7).choice(index, FIT_ROWS, replace=False))
+    return fit_line(
+        rows.uncached[index], rows.context[index], rows.ttft[index],
+        clusters=_clusters(rows.session[index]), how=how,
+        lonely=chosen is not usable, resamples=resamples,
+    )  # fmt: skip
+
+
+def fit_line(
+    uncached: Array,
+    context: Array,
+    ttft: Array,
+    *,
+    clusters: NDArray[np.int64] | None,
+    how: str,
+    lonely: bool,
+    resamples: int = RESAMPLES,
+) -> Prefill:
+    """Fit the line to given rows (tokens and seconds, shape (n,)); see :func:`fit_prefill`."""
+    u, c = np.maximum(uncached, 0) / 1e3, context / 1e3
+    n = len(u)
+    low, high = np.quantile(u, [0.1, 0.9])
+    spread_u = high / max(low, 1e-3)
+    spread_c = float(np.quantile(c, 0.9) - np.quantile(c, 0.1))
+    if spread_u < LENGTH_SPREAD and spread_c < 0.25 * max(float(np.median(u)), 1e-3):
+        return _flat(u, ttft, how, lonely)
+    rough = quantile_fit(np.column_stack([np.ones(n), u]), ttft, tau=0.4).coef
+    # The spread grows with the work; the constant is left out, so that it may shift freely.
+    grown = rough[1] * u
+    scale = grown + 0.25 * max(float(np.median(grown)), 1e-9) + 1e-6
+    scale = scale / float(np.median(scale))
+    attention = u * (c + u / 2)
+    names = ["fixed", "a"]
+    columns = [np.ones(n), u]
+    if np.quantile(attention, 0.95) > 0.6 * np.quantile(u, 0.95) and n >= 20:
+        names.append("b")
+        columns.append(attention)
+    if np.mean(c > 0.05) >= 0.1 and n >= 20:
+        names.append("d")
+        columns.append(c + u)
+
+    def fit(tau: float, resamples: int) -> tuple[Array, Array, Array]:
+        x = np.column_stack(columns)
+        result = quantile_fit(
+            x, ttft, tau=tau, scale=scale, clusters=clusters, resamples=resamples
+        )
+        return result.coef, result.draws, result.residual / scale
+
+    tau = 0.5 if lonely else 0.25
+    _, _, residual = fit(tau, 0)
+    below, middle, above = np.quantile(residual, [0.1, 0.5, 0.9])
+    if lonely and (above - middle) > 2.5 * max(middle - below, 1e-9) and n >= 20:
+        tau = 0.25
+    for name in ("b", "d"):
+        if name not in names:
+            continue
+        coef, draws, _ = fit(tau, 60)
+        at = names.index(name)
+        part = coef[at] * np.quantile(columns[at], 0.95)
+        whole = float(np.quantile(np.column_stack(columns) @ coef, 0.95))
+        sure = draws.shape[0] > 0 and np.quantile(draws[:, at], 0.05) > 0
+        if not sure or part < 0.02 * max(whole, 1e-9):
+            del names[at], columns[at]
+    coef, draws, residual = fit(tau, resamples)
+    values = dict(zip(names, coef, strict=True))
+    full = np.zeros((draws.shape[0], 4))
+    for at, name in enumerate(("fixed", "a", "b", "d")):
+        if name in names:
+            full[:, at] = draws[:, names.index(name)]
+    raw = residual * scale
+    middle = float(np.median(raw))
+    noise = 1.4826 * float(np.median(np.abs(raw - middle)))
+    word = "median" if tau == 0.5 else f"{tau:.0%} quantile"
+    fitted = np.maximum(np.column_stack(columns) @ coef, 1e-9)
+    return Prefill(
+        fixed=float(values["fixed"]),
+        per_1k=float(values["a"]),
+        per_1k_1k=float(values.get("b", 0.0)),
+        per_1k_context=float(values.get("d", 0.0)),
+        draws=full,
+        has_attention="b" in names,
+        has_context="d" in names,
+        separable=True,
+        n=n,
+        method=f"{word} of {how}",
+        noise_s=noise,
+        noise_share=1.4826 * float(np.median(np.abs(raw - middle) / fitted)),
+    )
+
+
+def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
+    """All lengths alike: the level is known, the split between constant and slope is not."""
+    level = float(np.quantile(ttft, 0.5 if lonely else 0.1))
+    per_1k = level / max(float(np.median(u)), 1e-3)
+    noise = 1.4826 * float(np.median(np.abs(ttft - np.median(ttft)))) if lonely else 0.1 * level
+    return Prefill(
+        fixed=0.0, per_1k=per_1k, per_1k_1k=0.0, per_1k_context=0.0, draws=np.zeros((0, 4)),
+        has_attention=False, has_context=False, separable=False, n=len(u),
+        method=f"level of {how}: the lengths hardly vary, so constant and slope cannot be told "
+        "apart and all is counted as prefill",
+        noise_s=noise, noise_share=noise / max(level, 1e-9),
+    )  # fmt: skip
+
+
+def _same_lengths(rows: Rows, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> bool:
+    """Whether the quiet rows reach as far in length as the rest, so nothing is extrapolated."""
+    reach = float(np.quantile(rows.uncached[some], 0.95))
+    return reach >= 0.7 * float(np.quantile(rows.uncached[all_], 0.95))
+
+
+def _clusters(session: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Cluster numbers from 0; lone rows are their own; None with too few sessions to resample."""
+    alone = session < 0
+    codes = session.astype(np.int64).copy()
+    codes[alone] = session.max(initial=0) + 1 + np.arange(alone.sum())
+    unique, coded = np.unique(codes, return_inverse=True)
+    return coded.astype(np.int64) if len(unique) >= 8 else None
+
+
+def fit_decode(rows: Rows, load: Load) -> Decode | None:
+    """Time per output token after the first: median, and slopes in context and load.
+
+    TPOT = (E2E - TTFT) / (output - 1). Short answers are left out where there are enough others:
+    the first steps after a prefill are slower.
+    """
+    steps = rows.outputs - 1
+    known = rows.measured & np.isfinite(rows.e2e) & (steps >= 1) & (rows.e2e > rows.ttft)
+    if known.sum() < 5:
+        return None
+    longer = known & (steps >= 15)
+    used = longer if longer.sum() >= max(20, 0.3 * known.sum()) else known
+    index = np.flatnonzero(used)
+    if len(index) > FIT_ROWS:
+        index = np.sort(np.random.default_rng(8).choice(index, FIT_ROWS, replace=False))
+    per_token = (rows.e2e[index] - rows.ttft[index]) / steps[index]
+    clusters = _clusters(rows.session[index])
+    one = quantile_fit(
+        np.ones((len(index), 1)), per_token, clusters=clusters, resamples=100
+    )
+    columns, names = [np.ones(len(index))], ["level"]
+    context = (np.nan_to_num(rows.inputs[index]) + rows.outputs[index] / 2) / 1e3
+    running = load.running[index]
+    if np.isfinite(rows.inputs[index]).all() and np.ptp(context) > 0.2:
+        columns.append(context - np.median(context))
+        names.append("context")
+    if np.isfinite(running).all() and np.ptp(running) >= 2:
+        columns.append(running - np.median(running))
+        names.append("running")
+    slopes: dict[str, float | None] = {"context": None, "running": None}
+    if len(names) > 1 and len(index) >= 10:
+        free = tuple(range(1, len(names)))
+        fit = quantile_fit(np.column_stack(columns), per_token, free=free)
+        slopes.update(zip(names[1:], (float(v) for v in fit.coef[1:]), strict=True))
+    return Decode(
+        per_token=float(np.median((rows.e2e[used] - rows.ttft[used]) / steps[used])),
+        interval=one.interval(0),
+        per_1k_context=slopes["context"],
+        per_running=slopes["running"],
+        n=int(used.sum()),
+        method="median of (E2E - TTFT) / (output tokens - 1)",
+    )
+
+
+def tpot(rows: Rows) -> Array:
+    """Seconds per output token after the first, NaN where unknown."""
+    steps = np.where(rows.outputs >= 2, rows.outputs - 1, np.nan)
+    values: Array = (rows.e2e - rows.ttft) / steps
+    return values
+
+
+def follows(x: Array, y: Array) -> float | None:
+    """Rank correlation over the rows where both are known."""
+    both = np.isfinite(x) & np.isfinite(y)
+    return rank_correlation(x[both], y[both])
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The line of each model, and the one that stands for the log (most requests)."""
+
+    main: Prefill
+    by_model: dict[int, Prefill]
+    codes: NDArray[np.int64]
+
+    def of(self, code: int) -> Prefill:
+        """The line of one model code."""
+        return self.by_model.get(code, self.main)
+
+    def each(self) -> list[tuple[NDArray[np.bool_], Prefill]]:
+        """Masks that cover all rows, each with its line."""
+        rest = np.ones(len(self.codes), dtype=bool)
+        out = []
+        for code, line in self.by_model.items():
+            mask = self.codes == code
+            out.append((mask, line))
+            rest &= ~mask
+        if rest.any():
+            out.append((rest, self.main))
+        return out
+
+
+def model_groups(rows: Rows) -> list[NDArray[np.bool_]]:
+    """Models served here that have enough rows for a line of their own; one group if none."""
+    scope = rows.scopes.get("model")
+    if scope is not None and len(scope.names) > 1:
+        masks = []
+        for code in range(len(scope.names)):
+            mask = scope.codes == code
+            if (mask & rows.measured).sum() >= 10:
+                masks.append(mask)
+        if len(masks) > 1:
+            return masks[:12]
+    return [np.ones(rows.n, dtype=bool)]
+
+
+def fit_lines(rows: Rows, load: Load) -> Lines | None:
+    """Fit one prefill line a model, or one for all; a bare level where tokens are unknown.
+
+    None without any usable TTFT.
+    """
+    scope = rows.scopes.get("model")
+    codes = scope.codes if scope is not None else np.zeros(rows.n, dtype=np.int64)
+    groups = model_groups(rows)
+    if len(groups) > 1:
+        fitted: dict[int, tuple[int, Prefill]] = {}
+        for mask in groups:
+            line = _fit_or_level(rows.take(mask), _part(load, mask), RESAMPLES // 2)
+            if line is not None:
+                fitted[int(codes[mask][0])] = (int((mask & rows.measured).sum()), line)
+        if fitted:
+            main = max(fitted.values(), key=lambda pair: pair[0])[1]
+            return Lines(main, {k: line for k, (_, line) in fitted.items()}, codes)
+    line = _fit_or_level(rows, load, RESAMPLES)
+    return None if line is None else Lines(line, {}, codes)
+
+
+def _part(load: Load, mask: NDArray[np.bool_]) -> Load:
+    return Load(**{name: value[mask] for name, value in load.__dict__.items()})
+
+
+def _fit_or_level(rows: Rows, load: Load, resamples: int) -> Prefill | None:
+    line = fit_prefill(rows, load, resamples=resamples)
+    if line is not None or not rows.measured.any():
+        return line
+    free = rows.measured & ~(load.waiting > 0) & ~(rows.attempts > 1)
+    used = free if free.sum() >= 3 else rows.measured
+    level = float(np.quantile(rows.ttft[used], 0.25))
+    noise = 1.4826 * float(np.median(np.abs(rows.ttft[used] - np.median(rows.ttft[used]))))
+    return Prefill(
+        fixed=level, per_1k=0.0, per_1k_1k=0.0, per_1k_context=0.0, draws=np.zeros((0, 4)),
+        has_attention=False, has_context=False, separable=False, n=int(used.sum()),
+        method="level only: the log has too few rows with input tokens for a line",
+        noise_s=noise, noise_share=noise / max(level, 1e-9),
+    )  # fmt: skip

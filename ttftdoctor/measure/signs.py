@@ -1,0 +1,517 @@
+"""Marks by which the causes are told apart: artefacts, reuse, cold starts, changes, retries."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ttftdoctor.evidence import Artifact, Attempts, Change, Cold, Contrast, ReusePattern, Scoped
+from ttftdoctor.measure.ledger import Ledger
+from ttftdoctor.measure.load import Load
+from ttftdoctor.measure.rows import Rows
+from ttftdoctor.stats import Array, auc, quantile_fit, rank_correlation
+
+Mask = NDArray[np.bool_]
+
+#: A first token in the last 3 % of the request came with the last one.
+EQUAL = 0.97
+#: Idle times tried as the start of "cold", seconds.
+IDLE_STEPS = (30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
+#: Lifetimes tried for expiry, seconds; providers use five minutes and an hour.
+EXPIRY_STEPS = (60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0)
+#: A later turn must be able to reuse this many tokens to say something about the cache.
+REUSABLE = 128
+
+
+def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Artifact:
+    """Look for signs that the logged number is not a time to first token.
+
+    Parameters
+    ----------
+    aside
+        Rows whose TTFT was set aside on reading, by reason.
+    unit_mixed
+        A sentence, if two unlabelled columns were found to need different units.
+    """
+    logged = np.isfinite(rows.ttft_logged)
+    n = int(logged.sum())
+    if n == 0:
+        return Artifact(unit_mixed=unit_mixed)
+    both = logged & np.isfinite(rows.e2e) & (rows.e2e > 0) & ~(rows.outputs <= 4)
+    equal = both & (rows.ttft_logged >= EQUAL * rows.e2e) & (rows.ttft_logged <= 1.03 * rows.e2e)
+    late = both & (rows.ttft_logged > 1.03 * rows.e2e)
+    constant_share, constant = 0.0, None
+    if n >= 10:
+        values, counts = np.unique(np.round(rows.ttft_logged[logged], 5), return_counts=True)
+        varied = len(np.unique(rows.inputs[logged & np.isfinite(rows.inputs)])) > 3
+        if varied:
+            constant_share = float(counts.max() / n)
+            constant = float(values[counts.argmax()])
+        spread = np.ptp(np.quantile(rows.ttft_logged[logged], [0.05, 0.95]))
+        level = float(np.median(rows.ttft_logged[logged]))
+        # A simulator or a timer answers within a per cent whatever the length.
+        wide = varied and _spread(rows.inputs[logged]) > 1.5
+        if wide and spread < 0.004 * level:
+            constant_share, constant = 0.95, level
+    thinking, per_token, basis = _thinking(rows)
+    factor = None
+    if late.any():
+        factor = float(np.median(rows.ttft_logged[late] / rows.e2e[late]))
+    return Artifact(
+        n=n,
+        equal_share=float(equal.sum() / max(both.sum(), 1)) if both.sum() >= 5 else 0.0,
+        not_streamed_share=aside.get("not_streamed", 0) / n,
+        after_share=float(late.sum() / max(both.sum(), 1)) if both.sum() >= 5 else 0.0,
+        after_factor=factor,
+        constant_share=constant_share,
+        constant_s=constant,
+        unit_mixed=unit_mixed,
+        thinking_share=thinking,
+        thinking_ms_per_token=per_token,
+        thinking_basis=basis,
+        ttft_logged_p50_s=float(np.median(rows.ttft_logged[logged])),
+        e2e_p50_s=float(np.median(rows.e2e[both])) if both.any() else None,
+    )
+
+
+def _spread(values: Array) -> float:
+    known = values[np.isfinite(values)]
+    if len(known) < 2:
+        return 1.0
+    low, high = np.quantile(known, [0.1, 0.9])
+    return float(high / max(low, 1.0))
+
+
+def _thinking(rows: Rows) -> tuple[float, float | None, str]:
+    """Part of the mean TTFT that grows with tokens made *before* the first visible one."""
+    base = rows.measured & np.isfinite(rows.outputs)
+    if np.isfinite(rows.reasoning).sum() >= 8:
+        hidden, basis = rows.reasoning, "reasoning tokens"
+    else:
+        hidden, basis = rows.outputs, "output tokens"
+    known = base & np.isfinite(hidden) & np.isfinite(rows.inputs)
+    if known.sum() < 10 or np.ptp(hidden[known]) < 50:
+        return 0.0, None, basis
+    y, h, u = rows.ttft[known], hidden[known], rows.uncached[known] / 1e3
+    rank = rank_correlation(h, y)
+    if rank is None or rank < 0.6:
+        return 0.0, None, basis
+    scale = y + float(np.median(y))
+    fit = quantile_fit(np.column_stack([np.ones(len(y)), u, h / 1e3]), y, tau=0.5, scale=scale)
+    slope = float(fit.coef[2]) / 1e3
+    explained = slope * float(h.mean()) / float(y.mean())
+    close = float(np.median(np.abs(fit.residual) / scale)) < 0.15
+    if not close or explained < 0.2:
+        return 0.0, None, basis
+    if basis == "output tokens":
+        # Long answers to long prompts correlate too: the slope must look like a decode rate,
+        # and the time after the first token must not grow with the output in turn.
+        rest = rows.e2e[known] - y
+        after = np.isfinite(rest)
+        follows = rank_correlation(h[after], rest[after]) if after.sum() >= 8 else None
+        inputs = rank_correlation(u, y)
+        if follows is None or follows > 0.5 or (inputs is not None and inputs > rank - 0.1):
+            return 0.0, None, basis
+    return explained, slope * 1e3, basis
+
+
+def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
+    """How turns that could have reused a prefix were served; None if there are none."""
+    repeated = np.nan_to_num(rows.repeated)
+    cached = rows.cached
+    could = (repeated >= REUSABLE) & np.isfinite(cached) & np.isfinite(rows.inputs)
+    if rows.reuse_grade != "content":
+        could &= np.isfinite(rows.previous_input)
+    n = int(could.sum())
+    if n < 3:
+        return None
+    ratio = cached[could] / repeated[could]
+    # What every prompt shares (a system prompt) may stay cached when the history is gone.
+    base = _shared_base(rows, could)
+    history = np.maximum(repeated[could] - base, 1.0)
+    kept = np.clip((cached[could] - base) / history, 0.0, None)
+    hit, miss = kept >= 0.5, kept < 0.2
+    stuck_at, stuck_share = _stuck(rows, could)
+    gap = rows.gap[could]
+    between = _between(rows)[could]
+    written = rows.written[could]
+    write_share = None
+    if np.isfinite(written).sum() >= 0.5 * n and rows.inputs[could].sum() > 0:
+        write_share = float(np.nansum(written) / rows.inputs[could].sum())
+    expiry = _expiry(gap, miss)
+    moved = rows.moved[could]
+    changed, stayed = moved == 1, moved == 0
+    first = np.isfinite(cached) & np.isfinite(rows.inputs) & (rows.turn == 1)
+    known_gap = np.isfinite(gap)
+    return ReusePattern(
+        n=n,
+        hit_share=float(hit.mean()),
+        miss_share=float(miss.mean()),
+        partial_share=float((~hit & ~miss).mean()),
+        cached_share=float(np.clip(ratio, 0, 1) @ repeated[could] / repeated[could].sum()),
+        stuck_at=stuck_at,
+        stuck_share=stuck_share,
+        write_share=write_share,
+        gap_p50_s=float(np.median(gap[known_gap])) if known_gap.any() else None,
+        gap_auc=_auc(gap, miss, hit),
+        expiry_s=expiry[0] if expiry else None,
+        miss_after_expiry=expiry[1] if expiry else None,
+        miss_before_expiry=expiry[2] if expiry else None,
+        between_auc=_auc(between, miss, hit),
+        between_p50=float(np.nanmedian(between)) if np.isfinite(between).any() else None,
+        miss_when_moved=float(miss[changed].mean()) if changed.sum() >= 3 else None,
+        miss_when_stayed=float(miss[stayed].mean()) if stayed.sum() >= 3 else None,
+        moved_share=float(changed.mean()) if np.isfinite(moved).any() else None,
+        basis=rows.cached_basis,
+        ever_hit=bool(hit.any()),
+        first_turn_cached_share=float(cached[first].sum() / max(rows.inputs[first].sum(), 1.0))
+        if first.any()
+        else 0.0,
+    )
+
+
+def _auc(values: Array, miss: Mask, hit: Mask) -> float | None:
+    known = np.isfinite(values)
+    a, b = values[known & miss], values[known & hit]
+    if len(a) < 3 or len(b) < 3:
+        return None
+    return auc(a, b)
+
+
+def _shared_base(rows: Rows, could: Mask) -> float:
+    """Cached tokens that even cold turns get: the level at which missing turns end up."""
+    values = rows.cached[could]
+    repeated = rows.repeated[could]
+    low = values[values < 0.7 * repeated]
+    if len(low) < 5:
+        return 0.0
+    rounded = np.round(low / 16) * 16
+    unique, counts = np.unique(rounded, return_counts=True)
+    top = counts.argmax()
+    sure = counts[top] >= 0.6 * len(low) and unique[top] > 0 and len(low) < 0.8 * could.sum()
+    return float(unique[top]) if sure else 0.0
+
+
+def _stuck(rows: Rows, could: Mask) -> tuple[float | None, float]:
+    """Cached tokens that stay put while prompts grow: the place where prompts change."""
+    cached, repeated = rows.cached[could], rows.repeated[could]
+    short = cached < 0.85 * repeated
+    if not short.any():
+        return None, 0.0
+    rounded = np.round(cached[short])
+    unique, counts = np.unique(rounded, return_counts=True)
+    at = float(unique[counts.argmax()])
+    near = short & (np.abs(cached - at) <= max(16.0, 0.01 * at))
+    varied = float(np.ptp(rows.inputs[could][near])) > 0.05 * float(rows.inputs[could].mean())
+    share = float(near.mean()) if varied or near.sum() >= 5 else 0.0
+    return at, share
+
+
+def _expiry(gap: Array, miss: Mask) -> tuple[float, float, float] | None:
+    """The gap that best parts hits from misses: gap, miss share after it and before it."""
+    known = np.isfinite(gap)
+    g, m = gap[known], miss[known]
+    if len(g) < 8 or m.sum() < 2 or (~m).sum() < 2:
+        return None
+    best: tuple[float, float, float, float] | None = None
+    for step in EXPIRY_STEPS:
+        after = g >= step
+        if after.sum() < 2 or (~after).sum() < 2:
+            continue
+        high, low = float(m[after].mean()), float(m[~after].mean())
+        if best is None or high - low > best[0] + 0.02:
+            best = (high - low, step, high, low)
+    if best is None or best[0] < 0.3:
+        return None
+    return best[1], best[2], best[3]
+
+
+def _between(rows: Rows) -> Array:
+    """Input tokens other sessions sent to the same server since this session's last request."""
+    out = np.full(rows.n, np.nan)
+    if not rows.order_known:
+        return out
+    last: dict[int, tuple[Array, Array]] = {}
+    for server in np.unique(rows.server):
+        at = np.flatnonzero(rows.server == server)
+        total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(rows.inputs[at]))])
+        last[int(server)] = (total, at.astype(float))
+        position = np.arange(len(at))
+        session = rows.session[at]
+        order = np.lexsort((position, session))
+        same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)
+        now, before = position[order][1:][same], position[order][:-1][same]
+        out[at[now]] = total[now] - total[before + 1]
+    return out
+
+
+def cold_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[Cold | None, Array]:
+    """Slow requests after a silence, at the head of the log, or with a logged load time.
+
+    Returns the signs and the seconds laid to it per row (zeros without any).
+    """
+    left = ledger.accounts["unexplained"]
+    none = np.zeros(rows.n)
+    known = np.isfinite(left)
+    n = int(known.sum())
+    if np.isfinite(rows.load).sum() >= 3:
+        found = _loading(rows, known)
+        if found is not None:
+            return found
+    if n < 6 or not rows.order_known:
+        return None, none
+    warm = float(np.median(rows.ttft[known]))
+    spread = 1.4826 * float(np.median(np.abs(left[known] - np.median(left[known]))))
+    slow = known & (left > np.maximum.reduce([0.6 * predicted, np.full(rows.n, 5 * spread),
+                                              np.full(rows.n, 0.25)]))  # fmt: skip
+    if not slow.any():
+        return None, none
+    best: tuple[float, float, Mask] | None = None
+    for step in IDLE_STEPS:
+        after = known & (load.idle >= step)
+        if after.sum() < 2 or after.sum() > 0.6 * n:
+            continue
+        true = float((slow & after).sum() / slow.sum())
+        false = float((~slow & after).sum() / max((known & ~slow).sum(), 1))
+        right = float((slow & after).sum() / after.sum())
+        if right >= 0.5 and (best is None or true - false > best[0] + 0.01):
+            best = (true - false, step, after)
+    if best is not None and best[0] >= 0.5 and (slow & best[2]).sum() >= 2:
+        rows_cold = best[2] & slow
+        return _cold("idle", rows, rows_cold, left, known, warm, best[1], best[0])
+    return _head(rows, slow, left, known, warm)
+
+
+def _cold(
+    kind: str, rows: Rows, cold: Mask, left: Array, known: Mask, warm: float,
+    idle: float | None, separation: float,
+) -> tuple[Cold, Array]:  # fmt: skip
+    seconds = np.where(cold, np.clip(left, 0, None), 0.0)
+    return Cold(
+        kind=kind, n=int(cold.sum()), seconds=float(seconds[known].mean()),
+        cold_p50_s=float(np.median(rows.ttft[cold])),
+        warm_p50_s=float(np.median(rows.ttft[known & ~cold])) if (known & ~cold).any() else warm,
+        idle_s=idle, separation=separation, worst_s=float(rows.ttft[cold].max()),
+    ), seconds  # fmt: skip
+
+
+def _head(
+    rows: Rows, slow: Mask, left: Array, known: Mask, warm: float
+) -> tuple[Cold | None, Array]:
+    """The first requests of a server (or of the log) slow, and hardly any later one."""
+    none = np.zeros(rows.n)
+    cold = np.zeros(rows.n, dtype=bool)
+    for server in np.unique(rows.server[known]):
+        at = np.flatnonzero(known & (rows.server == server))
+        flags = slow[at]
+        run = 0
+        for k in range(1, min(len(at), max(1, len(at) // 5)) + 1):
+            if flags[k - 1] and flags[:k].mean() >= 0.8:
+                run = k
+        cold[at[:run]] = True
+    cold &= slow
+    later = known & ~cold
+    if not cold.any() or later.sum() < 5:
+        return None, none
+    stray = float((slow & later).sum() / later.sum())
+    excess = float(np.median(left[cold]))
+    if stray > 0.05 or excess < max(1.0, 2 * warm):
+        return None, none
+    return _cold("start", rows, cold, left, known, warm, None, 1 - stray)
+
+
+def _loading(rows: Rows, known: Mask) -> tuple[Cold, Array] | None:
+    load = np.nan_to_num(rows.load)
+    loaded = rows.measured & (load > np.maximum(0.5, 0.3 * np.nan_to_num(rows.ttft)))
+    if not loaded.any():
+        return None
+    seconds = np.where(loaded, load, 0.0)
+    warm = rows.measured & ~loaded
+    return Cold(
+        kind="load", n=int(loaded.sum()), seconds=float(seconds[rows.measured].mean()),
+        cold_p50_s=float(np.median(rows.ttft[loaded])),
+        warm_p50_s=float(np.median(rows.ttft[warm])) if warm.any() else 0.0,
+        idle_s=None, separation=1.0, worst_s=float(rows.ttft[loaded].max()),
+    ), seconds  # fmt: skip
+
+
+def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[Change | None,
+                                                                                 Array]:  # fmt: skip
+    """A moment since which the same work costs more (Pettitt's rank test, 1979).
+
+    The work a request waited for is taken out first; a change that goes with the load is no
+    change of the service.
+    """
+    none = np.zeros(rows.n)
+    if not rows.order_known:
+        return None, none
+    net = rows.ttft - np.nan_to_num(ledger.wait)
+    known = np.isfinite(net) & np.isfinite(predicted) & (predicted > 0) & ~(rows.attempts > 1)
+    index = np.flatnonzero(known)
+    n = len(index)
+    if n < 30:
+        return None, none
+    x = net[index] / predicted[index]
+    from scipy.stats import rankdata
+
+    ranks = rankdata(x)
+    k = np.arange(1, n)
+    u = 2 * np.cumsum(ranks)[:-1] - k * (n + 1)
+    at = int(np.argmax(np.abs(u)))
+    p = float(min(1.0, 2 * np.exp(-6.0 * u[at] ** 2 / (float(n) ** 3 + float(n) ** 2))))
+    before, after = x[: at + 1], x[at + 1 :]
+    if min(len(before), len(after)) < max(10, 0.05 * n):
+        return None, none
+    ratio = float(np.median(after) / max(np.median(before), 1e-9))
+    lasting = float(np.median(after[-max(5, len(after) // 4) :]) / max(np.median(before), 1e-9))
+    steady = float(np.median(before[: max(5, len(before) // 4)]) / max(np.median(before), 1e-9))
+    if p > 1e-3 or ratio < 1.25 or lasting < 1 + 0.6 * (ratio - 1) or not 0.75 < steady < 1.3:
+        return None, none
+    running = load.running[index]
+    load_ratio = None
+    if np.isfinite(running).all():
+        low, high = running[: at + 1].mean(), running[at + 1 :].mean()
+        load_ratio = float((high + 0.5) / (low + 0.5))
+    row = int(index[at + 1])
+    seconds = np.zeros(rows.n)
+    late = index[at + 1 :]
+    # Twice the typical spread before is not believed to be the change.
+    seconds[late] = np.clip(net[late] * (1 - 1 / ratio), 0, None)
+    whole = np.isfinite(ledger.accounts["unexplained"])
+    return Change(
+        at=moment(rows, row), row=int(rows.line[row]), ratio=ratio, p_value=p,
+        before_p50_s=float(np.median(rows.ttft[index[: at + 1]])),
+        after_p50_s=float(np.median(rows.ttft[late])),
+        n_before=at + 1, n_after=len(late), seconds=float(seconds[whole].mean()),
+        version=_version(rows, index, at), load_ratio=load_ratio,
+    ), seconds  # fmt: skip
+
+
+def _version(rows: Rows, index: NDArray[np.int64], at: int) -> str | None:
+    scope = rows.scopes.get("version")
+    if scope is None or len(scope.names) < 2:
+        return None
+    before, after = scope.codes[index[: at + 1]], scope.codes[index[at + 1 :]]
+    old, new = int(np.bincount(before + 1).argmax()) - 1, int(np.bincount(after + 1).argmax()) - 1
+    if old == new or old < 0 or new < 0:
+        return None
+    return f"{scope.names[old]} to {scope.names[new]}"
+
+
+def moment(rows: Rows, row: int) -> str | None:
+    """When a row arrived, as ISO 8601 UTC, or seconds from the start of a relative clock."""
+    if not np.isfinite(rows.start[row]):
+        return None
+    if rows.epoch_us is None:
+        return f"{rows.start[row]:.0f} s after the start"
+    stamp = rows.epoch_us / 1e6 + float(rows.start[row])
+    try:
+        return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def attempts_of(
+    rows: Rows, predicted: Array, rate_limited: int, failed: int
+) -> tuple[Attempts, Array]:
+    """Requests tried more than once, and what that cost them beyond the line."""
+    retried = rows.measured & (rows.attempts > 1)
+    once = rows.measured & ~(rows.attempts > 1)
+    excess = np.where(retried, np.clip(np.nan_to_num(rows.ttft - predicted), 0, None), 0.0)
+    total = rows.n + rate_limited + failed
+    return Attempts(
+        n_retried=int(retried.sum()),
+        share=float(retried.sum() / max(rows.measured.sum(), 1)),
+        once_p50_s=float(np.median(rows.ttft[once])) if once.any() else None,
+        retried_p50_s=float(np.median(rows.ttft[retried])) if retried.any() else None,
+        seconds=float(excess[rows.measured].mean()) if rows.measured.any() else 0.0,
+        rate_limited=rate_limited,
+        failed=failed,
+        failed_share=(rate_limited + failed) / max(total, 1),
+    ), excess
+
+
+def contrast_of(rows: Rows) -> tuple[Contrast | None, Array]:
+    """A group of one column that pays a constant more for the same work than another group."""
+    best: tuple[float, Contrast, Array] | None = None
+    for column, scope in rows.scopes.items():
+        if column in ("model", "version") or not 2 <= len(scope.names) <= 50:
+            continue
+        fits: dict[int, tuple[int, float, float]] = {}
+        for code in range(len(scope.names)):
+            at = np.flatnonzero(
+                rows.measured & np.isfinite(rows.inputs) & (scope.codes == code)
+            )
+            if len(at) < 6:
+                continue
+            u = rows.uncached[at] / 1e3
+            x = np.column_stack([np.ones(len(at)), u])
+            coef = quantile_fit(x, rows.ttft[at], tau=0.5).coef if np.ptp(u) > 0.05 else (
+                np.array([float(np.median(rows.ttft[at])), 0.0]))  # fmt: skip
+            fits[code] = (len(at), float(coef[0]), float(coef[1]))
+        if len(fits) < 2:
+            continue
+        middle = float(np.nanmedian(rows.uncached[rows.measured])) / 1e3
+        level = {c: f + s * middle for c, (_, f, s) in fits.items()}
+        low = min(level, key=lambda c: level[c])
+        for code, (count, fixed, _) in fits.items():
+            extra = level[code] - level[low]
+            constant = fixed - fits[low][1]
+            if extra < max(0.15, level[low]) or constant < 0.6 * extra:
+                continue
+            mask = rows.measured & (scope.codes == code)
+            row_seconds = np.where(mask, min(extra, constant), 0.0)
+            row_seconds = np.minimum(row_seconds, np.nan_to_num(rows.ttft))
+            seconds = float(row_seconds[rows.measured].mean())
+            if best is None or seconds > best[0]:
+                best = seconds, Contrast(
+                    column=column, value=scope.names[code], n=count, level_s=level[code],
+                    best=scope.names[low], best_level_s=level[low], constant_s=constant,
+                    seconds=seconds,
+                ), row_seconds  # fmt: skip
+    return (best[1], best[2]) if best else (None, np.zeros(rows.n))
+
+
+def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
+    """Where the seconds of each cause lie: one value of a column with nearly all of them.
+
+    Parameters
+    ----------
+    blamed
+        Cause to seconds per row.
+    """
+    out: list[Scoped] = []
+    counted = rows.measured & np.isfinite(rows.ttft)
+    total_rows = int(counted.sum())
+    for column, scope in rows.scopes.items():
+        if not 2 <= len(scope.names) <= 200 or total_rows == 0:
+            continue
+        codes = np.where(counted, scope.codes, -1) + 1
+        size = len(scope.names) + 1
+        n = np.bincount(codes, minlength=size)
+        spent = np.bincount(codes, weights=np.where(counted, rows.ttft, 0), minlength=size)
+        for cause, seconds in blamed.items():
+            value = np.where(counted, np.nan_to_num(seconds), 0.0)
+            sums = np.bincount(codes, weights=value, minlength=size)
+            whole = float(sums[1:].sum())
+            if whole <= 0:
+                continue
+            for code in np.argsort(-sums)[:3]:
+                if code == 0 or n[code] < 6:
+                    continue
+                rest_n, rest = n[1:].sum() - n[code], spent[1:].sum() - spent[code]
+                if rest_n < 5:
+                    continue
+                out.append(
+                    Scoped(
+                        cause=cause, column=column, value=scope.names[code - 1], n=int(n[code]),
+                        seconds_in_scope=float(sums[code] / n[code]),
+                        share_in_scope=float(sums[code] / max(spent[code], 1e-9)),
+                        share_of_cause=float(sums[code] / whole),
+                        share_of_rows=float(n[code] / n[1:].sum()),
+                        share_elsewhere=float((whole - sums[code]) / max(rest, 1e-9)),
+                    )  # fmt: skip
+                )
+    return tuple(out)

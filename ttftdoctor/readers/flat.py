@@ -1,0 +1,697 @@
+"""Flat logs: one record a request under the usual names, as JSON lines, an array, CSV or Parquet.
+
+What writes them: load-test clients, gateways with a log format of their own, exports from a
+warehouse. Names are matched without regard to case and separators (``usage.prompt_tokens``,
+``promptTokens``); a unit at the end of a name (``ttft_ms``) decides the unit. Where a duration
+carries no unit, the units under which first token, end and decode rate all make sense are worked
+out; if more than one is left, the user is asked.
+
+What such a log cannot tell is whatever it has no column for; ``inspect`` names it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import polars as pl
+
+from ttftdoctor.errors import AskUser, InputError
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import COLUMNS, Field
+from ttftdoctor.units import UNIT_WORDS, US_PER
+
+_DURATIONS = ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us")
+
+#: Canonical column (or a helper starting with ``_``) to the names it goes by, best first.
+ALIASES: dict[str, tuple[str, ...]] = {
+    "request_id": ("request_id", "req_id", "id", "req", "rid", "uuid", "x_request_id"),
+    "session_id": (
+        "session_id", "session", "conversation_id", "conversation", "chat_id", "chat",
+        "thread_id", "thread", "dialog_id", "sess_id", "conv_id", "session_key",
+    ),
+    "_user": ("user_id", "user"),
+    "turn": (
+        "turn", "turn_index", "turn_id", "turn_number", "question_id", "round", "chat_round",
+        "turn_idx", "request_idx",
+    ),
+    "_messages": ("input_num_turns", "num_messages", "n_messages"),
+    "start": (
+        "start", "started_at", "start_time", "request_start", "request_start_time",
+        "arrival_time", "arrival", "arrived_at", "sent_at", "launch_time", "request_time",
+        "start_time_unix", "start_ts", "request_ts", "created_at", "timestamp", "ts", "time",
+        "t", "date", "datetime", "record_time", "@timestamp",
+    ),
+    "_end": ("end", "end_time", "finish_time", "finished_at", "completed_at", "ended_at",
+             "request_complete_time", "end_ts", "end_time_unix"),
+    "_first": ("first_token_at", "first_token_ts", "first_token_timestamp", "completion_start_time",
+               "prefill_complete_time"),
+    "model": ("model", "served_model", "model_name", "response_model", "model_id",
+              "requested_model", "request_model"),
+    "replica": ("replica", "replica_id", "server", "server_id", "instance", "instance_id", "pod",
+                "target_pod", "upstream_addr", "upstream_host", "engine_id", "node", "backend_id",
+                "gpu_id", "worker"),
+    "tenant": ("tenant", "tenant_id", "team", "team_id", "org", "org_id", "organization",
+               "customer", "customer_id", "account", "account_id", "project", "project_id"),
+    "route": ("route", "path", "endpoint", "url_path", "api", "gateway", "via", "provider"),
+    "version": ("version", "build", "release", "engine_version", "revision", "deployment",
+                "image", "image_tag", "commit"),
+    "input_tokens": (
+        "input_tokens", "prompt_tokens", "total_input_tokens", "input_total", "prompt_n",
+        "in_tok", "in_tokens", "tokens_in", "input_len", "input_length", "in_len",
+        "number_input_tokens", "num_input_tokens", "input_num_tokens", "num_prompt_tokens",
+        "input_toks", "context_tokens", "num_prefill_tokens", "prompt_token_count",
+        "input_token_count", "prompt_len", "prompt_length", "isl", "request_tokens",
+        "context_size",
+    ),
+    "cached_tokens": (
+        "cached_tokens", "cache_read_input_tokens", "cache_read_tokens", "cached_input_tokens",
+        "cached_prompt_tokens", "prompt_cached_tokens", "num_cached_tokens", "cache_hit_tokens",
+        "cached_token_count", "prompt_tokens_details_cached_tokens", "cached_content_token_count",
+        "cache_read", "prefix_cached_tokens", "cached_tok", "tokens_cached",
+    ),
+    "cache_write_tokens": (
+        "cache_creation_input_tokens", "cache_write_tokens", "cache_creation_tokens",
+        "cache_write_input_tokens",
+    ),
+    "output_tokens": (
+        "output_tokens", "completion_tokens", "generated_tokens", "generation_tokens",
+        "predicted_n", "out_tok", "out_tokens", "tokens_out", "output_len", "output_length",
+        "out_len", "number_output_tokens", "num_output_tokens", "output_num_tokens",
+        "output_toks", "output_tokens_actual", "num_decode_tokens", "completion_token_count",
+        "output_token_count", "num_generated_tokens", "osl", "response_tokens",
+    ),
+    "reasoning_tokens": ("reasoning_tokens", "thinking_tokens", "num_reasoning_tokens",
+                         "reasoning_output_tokens", "tokens_reasoning"),
+    "ttft_us": (
+        "ttft", "time_to_first_token", "first_token_latency", "time_to_first_chunk",
+        "first_token", "first_token_time", "first_token_duration", "first_chunk_time",
+        "first_chunk_latency", "llm_first_token_duration", "client_ttft",
+        "prompt_eval_latency", "tt_first_token",
+    ),
+    "e2e_us": (
+        "e2e", "e2e_latency", "end_to_end_latency", "latency", "total_latency", "duration",
+        "total_duration", "total_time", "total", "wall", "wall_time", "request_latency",
+        "request_duration", "elapsed", "elapsed_time", "response_time", "total_chunk_time",
+        "ttlt", "time_to_last_token", "e2el",
+    ),
+    "queue_us": ("queue_time", "queue", "queued", "queue_wait", "time_in_queue", "waiting_time",
+                 "queue_duration", "wait_time", "queue_latency", "server_queue_time"),
+    "prefill_us": ("prefill_time", "prefill", "prefill_duration", "engine_prompt", "prompt_eval",
+                   "prompt_time", "prompt_eval_duration", "prefill_latency"),
+    "decode_us": ("decode_time", "decode", "decode_duration", "generation_time",
+                  "engine_predicted", "eval_duration", "predicted"),
+    "load_us": ("load_duration", "load_time", "model_load_time"),
+    "_tpot": ("tpot", "time_per_output_token", "tpot_mean"),
+    "_tps": ("decode_tps", "decode_tokens_per_second", "output_tokens_per_second",
+             "tokens_per_second_decode"),
+    "attempts": ("attempts", "attempt", "num_attempts", "tries", "attempt_count"),
+    "_retries": ("retries", "retry_count", "resend_count", "num_retries"),
+    "status": ("status", "status_code", "http_status", "response_status", "http",
+               "response_code", "outcome", "state"),
+    "_success": ("success", "succeeded", "is_success", "ok"),
+    "_error": ("error", "error_message", "error_msg", "error_text", "exception"),
+    "_error_code": ("error_code", "errcode"),
+    "streamed": ("stream", "streamed", "streaming", "is_streaming", "is_stream"),
+    "vantage": ("vantage",),
+    "prefix_blocks": ("prefix_blocks", "block_hashes"),
+    "block_tokens": ("block_tokens",),
+}  # fmt: skip
+
+#: Stamps of an engine's monotonic clock, which must never be subtracted from wall-clock ones.
+_ENGINE_STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+
+_STRIP_PREFIX = re.compile(
+    r"^(gen_ai_usage_|gen_ai_response_|gen_ai_server_|gen_ai_request_|gen_ai_|llm_usage_|usage_|"
+    r"metrics_|timing_|timings_|response_|engine_)"
+)
+
+
+def normal(name: str) -> tuple[str, str | None]:
+    """A name without case and separators, and the unit at its end, if there is one.
+
+    >>> normal("firstTokenLatency_ms")
+    ('first_token_latency', 'ms')
+    >>> normal("TTFT")
+    ('ttft', None)
+    """
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    snake = re.sub(r"[^0-9a-zA-Zµμ@]+", "_", snake).strip("_").lower()
+    parts = snake.split("_")
+    if len(parts) > 1 and parts[-1] in UNIT_WORDS and parts[-1] not in ("m", "h", "min"):
+        return "_".join(parts[:-1]), UNIT_WORDS[parts[-1]]
+    return snake, None
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a value lies in a raw record: a top-level field, or a path inside its JSON."""
+
+    column: str
+    path: str | None = None
+
+    @property
+    def label(self) -> str:
+        return self.column if self.path is None else self.column + self.path[1:]
+
+    def of(self, record: Mapping[str, Any]) -> Any:
+        value: Any = record.get(self.column)
+        if self.path is None:
+            return value
+        for key in self.path[2:].split("."):
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return value
+
+
+def _places(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> list[_Place]:
+    places: dict[_Place, None] = {_Place(c): None for c in columns}
+
+    def walk(column: str, path: str, value: Any, depth: int) -> None:
+        if isinstance(value, Mapping) and depth < 4:
+            for key, inner in value.items():
+                if isinstance(key, str) and re.fullmatch(r"\w+", key):
+                    walk(column, f"{path}.{key}", inner, depth + 1)
+        elif path != "$":
+            places[_Place(column, path)] = None
+
+    for record in records:
+        for column, value in record.items():
+            walk(column, "$", value, 0)
+    return list(places)
+
+
+def _match(places: list[_Place]) -> dict[str, tuple[_Place, str | None]]:
+    """Canonical column to the best place for it and the unit its name tells."""
+    by_name: dict[str, tuple[_Place, str | None]] = {}
+    for place in places:
+        name = place.column if place.path is None else place.path[2:].replace(".", "_")
+        base, unit = normal(name)
+        whole = normal(place.label)[0]
+        for key in dict.fromkeys((whole, base, _STRIP_PREFIX.sub("", base))):
+            known = by_name.get(key)
+            if known is None or (place.path is None and known[0].path is not None):
+                by_name[key] = (place, unit)
+    found = {}
+    for canonical, names in ALIASES.items():
+        for name in names:
+            if name in by_name:
+                found[canonical] = by_name[name]
+                break
+    return found
+
+
+def _records(head: Head) -> tuple[str | None, tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Which list of a document holds the requests, its records, and their columns."""
+    if head.outer is None:
+        return None, head.records, head.columns
+    # The outer document counts only by its own fields: a match deep inside is no record.
+    best: tuple[int, str | None] = (_usable((), head.columns), None)
+    for key, inner in head.inner.items():
+        score = _usable(inner, _columns(inner))
+        if score > best[0]:
+            best = (score, key)
+    if best[1] is None:
+        return None, head.records if best[0] else (), head.columns
+    inner = head.inner[best[1]]
+    return best[1], inner, _columns(inner)
+
+
+def _columns(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for record in records for key in record))
+
+
+def _usable(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> int:
+    found = _match(_places(records, columns))
+    has_ttft = "ttft_us" in found or ("_first" in found and "start" in found)
+    score = 2 * has_ttft + ("input_tokens" in found) + ("start" in found) + ("e2e_us" in found)
+    return score if has_ttft or ("input_tokens" in found and score >= 2) else 0
+
+
+def recognise(head: Head) -> str | None:
+    """Claim any record with a first-token time, or with tokens and a time."""
+    if head.outer is not None and any(k.startswith("mean_ttft") for k in head.outer):
+        return None
+    _, records, columns = _records(head)
+    if not _usable(records, columns):
+        return None
+    found = _match(_places(records, columns))
+    named = [
+        f"{found[c][0].label} is {c.removesuffix('_us')}"
+        for c in ("ttft_us", "input_tokens", "start")
+        if c in found
+    ]
+    return ", ".join(named) or "usual names"
+
+
+def plan(head: Head, options: Options) -> Plan:
+    """Choose the place and unit of each canonical column.
+
+    Raises
+    ------
+    AskUser
+        If the unit of the first-token time cannot be decided.
+    InputError
+        If a field named with ``--map`` does not occur.
+    """
+    unwrap, records, columns = _records(head)
+    places = _places(records, columns)
+    found = _match(places)
+    _apply_map(found, places, options, head)
+    for canonical in _redundant(found, columns):
+        found.pop(canonical, None)
+    units = _decide_units(found, records, options, head)
+    exclusive = _input_excludes_cached(found, records)
+    engine = all(stamp in columns for stamp in _ENGINE_STAMPS)
+    blocks = _has_blocks(found, records)
+    schema: dict[str, Any] = {}
+    for canonical, (place, _) in found.items():
+        if canonical == "prefix_blocks":
+            if blocks:
+                schema[place.column] = pl.List(pl.UInt64)
+        else:
+            schema[place.column] = pl.String
+    if engine:
+        schema.update(dict.fromkeys(_ENGINE_STAMPS, pl.String))
+    if head.shape is not Shape.JSON:
+        schema = dict.fromkeys(schema)
+    if not blocks:
+        found.pop("prefix_blocks", None)
+    builder = _Builder(found, units, exclusive, engine, columns)
+    return Plan(schema=schema, convert=builder.convert, unwrap=unwrap)
+
+
+def _apply_map(
+    found: dict[str, tuple[_Place, str | None]],
+    places: list[_Place],
+    options: Options,
+    head: Head,
+) -> None:
+    by_label = {p.label: p for p in places}
+    for canonical, label in options.columns.items():
+        name = canonical if canonical in COLUMNS else f"{canonical}_us"
+        if name not in COLUMNS:
+            raise InputError(
+                f"--map names no column {canonical!r}", available=", ".join(COLUMNS)
+            )
+        if label not in by_label:
+            raise InputError(
+                f"--map: the log has no field {label!r}",
+                where=head.path,
+                available=", ".join(list(by_label)[:30]),
+            )
+        found[name] = (by_label[label], normal(label)[1])
+
+
+def _redundant(found: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
+    drop = []
+    if "out_len_expected" in columns:  # a replay client that counts characters, not tokens
+        drop.append("output_tokens")
+    if "session_id" in found or "turn" not in found:
+        drop.append("_user")
+    names = set(columns)
+    if "cache_hit_blocks" in names:  # the client's own model of a cache, not a measurement
+        drop.append("cached_tokens")
+    return drop
+
+
+def _numbers(records: Iterable[Mapping[str, Any]], place: _Place | None) -> list[float | None]:
+    out: list[float | None] = []
+    for record in records:
+        value = place.of(record) if place is not None else None
+        try:
+            number = None if isinstance(value, bool) or value is None else float(value)
+        except (TypeError, ValueError):
+            number = None
+        out.append(number if number is not None and number == number else None)
+    return out
+
+
+def _carries_unit(records: Iterable[Mapping[str, Any]], place: _Place) -> bool:
+    texts = [v for v in (place.of(r) for r in records) if isinstance(v, str) and v.strip()]
+    return bool(texts) and all(re.search(r"\d\s*[a-zA-Zµμ]+$", t) for t in texts)
+
+
+@dataclass(frozen=True)
+class _Unit:
+    unit: str
+    why: str
+    kind: str  # logged or inferred
+
+
+def _decide_units(
+    found: Mapping[str, tuple[_Place, str | None]],
+    records: tuple[Mapping[str, Any], ...],
+    options: Options,
+    head: Head,
+) -> dict[str, _Unit]:
+    """The unit of each duration: by the user, the name, the cell, or what makes sense together."""
+    units: dict[str, _Unit] = {}
+    open_: list[str] = []
+    for canonical in (*_DURATIONS, "_tpot"):
+        if canonical not in found:
+            continue
+        place, named = found[canonical]
+        short = canonical.removesuffix("_us")
+        told = (
+            options.units.get(place.label)
+            or options.units.get(canonical)
+            or options.units.get(short)
+        )
+        if told is not None:
+            units[canonical] = _Unit(UNIT_WORDS[told], "given with --unit", "logged")
+        elif named is not None:
+            units[canonical] = _Unit(named, f"the name ends in {named}", "logged")
+        elif _carries_unit(records, place):
+            units[canonical] = _Unit("s", "each value carries its unit", "logged")
+        else:
+            open_.append(canonical)
+    if not open_:
+        return units
+    numbers = {c: _numbers(records, found[c][0]) for c in found if c in (*_DURATIONS, "_tpot")}
+    spans = _spans(found, records)
+    outputs = _numbers(records, found["output_tokens"][0]) if "output_tokens" in found else []
+    main = [c for c in ("ttft_us", "e2e_us") if c in open_]
+    if main:
+        choices = []
+        for combo in itertools.product(("s", "ms", "us", "ns"), repeat=len(main)):
+            trial = {**{c: u.unit for c, u in units.items()}, **dict(zip(main, combo, strict=True))}
+            if _makes_sense(trial, numbers, spans, outputs):
+                choices.append(dict(zip(main, combo, strict=True)))
+        same = [c for c in choices if len(set(c.values())) == 1]
+        picked = choices if len(choices) == 1 else (same if len(same) == 1 else [])
+        if not picked and choices:
+            picked = _by_digits(choices, numbers, main)
+        if len(picked) != 1:
+            column = found[main[0]][0].label
+            raise AskUser(
+                f"the unit of {column!r} cannot be decided from its name or its values",
+                where=head.path,
+                why="both seconds and milliseconds would make sense"
+                if choices
+                else "no unit makes first token, end and tokens agree",
+                help=f"say it with --unit {column}=ms (or s, us, ns)",
+            )
+        for canonical, unit in picked[0].items():
+            units[canonical] = _Unit(
+                unit, "the only unit that agrees with the other columns", "inferred"
+            )
+    rest = [c for c in open_ if c not in units]
+    anchor = units.get("ttft_us") or units.get("e2e_us")
+    for canonical in rest:
+        unit = anchor.unit if anchor is not None else "s"
+        units[canonical] = _Unit(unit, "assumed to share the unit of the other times", "assumed")
+    return units
+
+
+def _spans(
+    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+) -> list[float | None]:
+    """Seconds from start to end by the stamps, where both are numbers of seconds."""
+    if "start" not in found or "_end" not in found:
+        return []
+    starts = _numbers(records, found["start"][0])
+    ends = _numbers(records, found["_end"][0])
+    return [
+        b - a if a is not None and b is not None and 1e8 < a < 1e11 and b >= a else None
+        for a, b in zip(starts, ends, strict=True)
+    ]
+
+
+def _makes_sense(
+    trial: Mapping[str, str],
+    numbers: Mapping[str, list[float | None]],
+    spans: list[float | None],
+    outputs: list[float | None],
+) -> bool:
+    """First token between 0.5 ms and 20 min, not after the end, and a believable decode rate."""
+
+    def in_seconds(canonical: str) -> list[float | None]:
+        factor = US_PER[trial[canonical]] / 1e6
+        return [None if v is None else v * factor for v in numbers[canonical]]
+
+    ttft = in_seconds("ttft_us") if "ttft_us" in trial else []
+    e2e = in_seconds("e2e_us") if "e2e_us" in trial else []
+    for values, low, high in ((ttft, 5e-4, 1200.0), (e2e, 5e-4, 7200.0)):
+        known = [v for v in values if v is not None and v > 0]
+        if known and not low <= median(known) <= high:
+            return False
+    for end in (e2e, spans):
+        pairs = [(a, b) for a, b in zip(ttft, end, strict=False) if a is not None and b is not None]
+        if pairs and sum(a > b * 1.01 + 1e-3 for a, b in pairs) > 0.2 * len(pairs):
+            return False
+    rates = [
+        (b - (a or 0.0)) / (n - 1)
+        for a, b, n in zip(ttft or [None] * len(e2e), e2e, outputs, strict=False)
+        if b is not None and n is not None and n > 8
+    ]
+    return not rates or 2e-4 <= median(rates) <= 3.0 or median(rates) <= 0
+
+
+def _by_digits(
+    choices: list[dict[str, str]], numbers: Mapping[str, list[float | None]], main: list[str]
+) -> list[dict[str, str]]:
+    """Fractions of a second are written with many digits; whole numbers of ms are not."""
+    known = [v for v in numbers[main[0]] if v is not None and v > 0]
+    if not known:
+        return choices
+    if median(known) < 20 and any(v != round(v) for v in known):
+        return [c for c in choices if c[main[0]] == "s"]
+    if median(known) >= 60:
+        return [c for c in choices if c[main[0]] == "ms"]
+    return choices
+
+
+def _input_excludes_cached(
+    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+) -> bool:
+    """Whether cached tokens are counted outside the input: some row has more cached than input."""
+    if "input_tokens" not in found or "cached_tokens" not in found:
+        return False
+    total = _numbers(records, found["input_tokens"][0])
+    read = _numbers(records, found["cached_tokens"][0])
+    write = _numbers(records, found["cache_write_tokens"][0] if "cache_write_tokens" in found
+                     else None)  # fmt: skip
+    rows = [
+        (t, (r or 0.0) + (w or 0.0))
+        for t, r, w in zip(total, read, write, strict=True)
+        if t is not None
+    ]
+    return bool(rows) and sum(c > t for t, c in rows) > 0.05 * len(rows)
+
+
+def _has_blocks(
+    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+) -> bool:
+    if "prefix_blocks" not in found:
+        return False
+    values = [found["prefix_blocks"][0].of(r) for r in records]
+    lists = [v for v in values if isinstance(v, list)]
+    return bool(lists) and all(isinstance(x, int) and x >= 0 for v in lists for x in v[:5])
+
+
+@dataclass(frozen=True)
+class _Builder:
+    """Turns raw frames into canonical ones by the plan."""
+
+    found: Mapping[str, tuple[_Place, str | None]]
+    units: Mapping[str, _Unit]
+    exclusive: bool
+    engine: bool
+    columns: tuple[str, ...]
+
+    def convert(self, raw: Raw) -> Batch:
+        exprs: dict[str, pl.Expr] = {}
+        fields: dict[str, Field] = {}
+        notes: list[str] = []
+        for name in ("request_id", "session_id", "model", "replica", "tenant", "route", "version",
+                     "vantage"):  # fmt: skip
+            if name in self.found:
+                exprs[name] = raw.text(*self._at(name))
+                fields[name] = self._field(name, "", "by its name")
+        for name in ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
+                     "reasoning_tokens", "attempts", "turn", "block_tokens"):  # fmt: skip
+            if name in self.found:
+                exprs[name] = raw.count(*self._at(name), strict=name == "input_tokens")
+                unit = "tokens" if name.endswith("tokens") else ""
+                fields[name] = self._field(name, unit, "by its name")
+        if "prefix_blocks" in self.found:
+            exprs["prefix_blocks"] = pl.col(self.found["prefix_blocks"][0].column)
+            fields["prefix_blocks"] = self._field("prefix_blocks", "", "by its name")
+        self._times(raw, exprs, fields, notes)
+        self._outcome(raw, exprs, fields)
+        self._sessions(raw, exprs, fields)
+        if self.exclusive:
+            added = [exprs["cached_tokens"].fill_null(0)]
+            if "cache_write_tokens" in exprs:
+                added.append(exprs["cache_write_tokens"].fill_null(0))
+            exprs["input_tokens"] = exprs["input_tokens"] + pl.sum_horizontal(added)
+            fields["input_tokens"] = Field(
+                self.found["input_tokens"][0].label + " + cache reads and writes",
+                "tokens",
+                "rows with more cached than input prove that input excludes them",
+                "derived",
+            )
+        aside = None
+        if "approx_cached_percent" in self.columns and "ttft_us" in exprs:
+            aside = pl.when(exprs["ttft_us"] == 100).then(pl.lit("ttft_clamped"))
+        return Batch(raw.select(exprs, set_aside=aside), fields, tuple(notes))
+
+    def _at(self, name: str) -> tuple[str, str | None]:
+        place = self.found[name][0]
+        return place.column, place.path
+
+    def _field(self, name: str, unit: str, why: str) -> Field:
+        return Field(self.found[name][0].label, unit, why)
+
+    def _duration(self, raw: Raw, name: str, *, strict: bool) -> pl.Expr:
+        column, path = self._at(name)
+        return raw.duration(column, self.units[name].unit, path, strict=strict)
+
+    def _instant(self, raw: Raw, name: str, *, strict: bool) -> pl.Expr:
+        column, path = self._at(name)
+        unit = self.found[name][1]
+        # "_ms" at the end of a stamp may be epoch or monotonic: either way milliseconds.
+        return raw.instant(column, unit, path, strict=strict)
+
+    def _times(
+        self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field], notes: list[str]
+    ) -> None:
+        if "start" in self.found:
+            exprs["start"] = self._instant(raw, "start", strict=False)
+            why = "by its name"
+            if normal(self.found["start"][0].label)[0] in ("timestamp", "ts", "time", "t", "date"):
+                why = "the only stamp; taken as the moment the request was sent"
+            fields["start"] = self._field("start", "us since 1970", why)
+        for name in _DURATIONS:
+            if name in self.found:
+                exprs[name] = self._duration(raw, name, strict=name == "ttft_us")
+                unit = self.units[name]
+                fields[name] = Field(
+                    self.found[name][0].label, unit.unit, unit.why, unit.kind  # type: ignore[arg-type]
+                )
+                if unit.kind != "logged":
+                    notes.append(
+                        f"{self.found[name][0].label} carries no unit; read as {unit.unit} "
+                        f"({unit.why})"
+                    )
+        if self.engine:
+            queued, scheduled, first, last = (
+                raw.instant(s, "s", strict=False) for s in _ENGINE_STAMPS
+            )
+            exprs.update(
+                ttft_us=first - queued,
+                e2e_us=last - queued,
+                queue_us=scheduled - queued,
+                prefill_us=first - scheduled,
+            )
+            why = "difference of two stamps of the engine's monotonic clock"
+            for name, source in (
+                ("ttft_us", "first_token_ts - queued_ts"),
+                ("e2e_us", "last_token_ts - queued_ts"),
+                ("queue_us", "scheduled_ts - queued_ts"),
+                ("prefill_us", "first_token_ts - scheduled_ts"),
+            ):
+                fields[name] = Field(source, "s", why, "derived")
+        if "ttft_us" not in exprs and "_first" in self.found and "start" in exprs:
+            exprs["ttft_us"] = self._instant(raw, "_first", strict=False) - exprs["start"]
+            fields["ttft_us"] = Field(
+                f"{self.found['_first'][0].label} - {self.found['start'][0].label}",
+                "us", "difference of two stamps", "derived",
+            )  # fmt: skip
+        if "e2e_us" not in exprs and "_end" in self.found and "start" in exprs:
+            exprs["e2e_us"] = self._instant(raw, "_end", strict=False) - exprs["start"]
+            fields["e2e_us"] = Field(
+                f"{self.found['_end'][0].label} - {self.found['start'][0].label}",
+                "us", "difference of two stamps", "derived",
+            )  # fmt: skip
+        self._end_from_rate(raw, exprs, fields)
+
+    def _end_from_rate(
+        self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]
+    ) -> None:
+        if "e2e_us" in exprs or "ttft_us" not in exprs or "output_tokens" not in exprs:
+            return
+        steps = (exprs["output_tokens"] - 1).clip(lower_bound=0)
+        if "decode_us" in exprs:
+            exprs["e2e_us"] = exprs["ttft_us"] + exprs["decode_us"]
+            source = f"ttft + {self.found['decode_us'][0].label}"
+        elif "_tpot" in self.found:
+            per_token = self._duration(raw, "_tpot", strict=False)
+            exprs["e2e_us"] = exprs["ttft_us"] + per_token * steps
+            source = f"ttft + {self.found['_tpot'][0].label} * (output - 1)"
+        elif "_tps" in self.found:
+            rate = raw.number(*self._at("_tps"), strict=False)
+            each = pl.when(rate > 0).then(1e6 / rate)
+            exprs["e2e_us"] = exprs["ttft_us"] + (each * steps).round(0).cast(pl.Int64)
+            source = f"ttft + (output - 1) / {self.found['_tps'][0].label}"
+        else:
+            return
+        fields["e2e_us"] = Field(source, "us", "rebuilt from the decode rate", "derived")
+
+    def _outcome(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
+        tests: list[pl.Expr] = []
+        sources: list[str] = []
+        if "status" in self.found:
+            tests.append(status_of(raw.text(*self._at("status"))))
+            sources.append("status")
+        if "_success" in self.found:
+            good = raw.boolean(*self._at("_success"))
+            tests.append(pl.when(good).then(pl.lit("ok")).when(~good).then(pl.lit("error")))
+            sources.append("_success")
+        for name in ("_error_code", "_error"):
+            if name in self.found:
+                text = raw.text(*self._at(name))
+                limited = text.str.contains(r"(?i)429|rate.?limit")
+                tests.append(
+                    pl.when(limited).then(pl.lit("rate_limited"))
+                    .when(text.is_not_null() & ~text.str.to_lowercase().is_in(["0", "false", "{}",
+                                                                               "[]", "ok"]))
+                    .then(pl.lit("error"))
+                )  # fmt: skip
+                sources.append(name)
+        if tests:
+            bad = [pl.when(t != "ok").then(t) for t in tests]
+            exprs["status"] = pl.coalesce(*bad, *tests)
+            fields["status"] = Field(
+                ", ".join(self.found[s][0].label for s in sources), "", "by its name"
+            )
+        if "streamed" in self.found:
+            exprs["streamed"] = raw.boolean(*self._at("streamed"))
+            fields["streamed"] = self._field("streamed", "", "by its name")
+        if "attempts" not in exprs and "_retries" in self.found:
+            exprs["attempts"] = raw.count(*self._at("_retries"), strict=False) + 1
+            fields["attempts"] = Field(
+                f"{self.found['_retries'][0].label} + 1", "", "by its name", "derived"
+            )
+
+    def _sessions(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
+        if "session_id" not in exprs and "_user" in self.found:
+            exprs["session_id"] = raw.text(*self._at("_user"))
+            fields["session_id"] = Field(
+                self.found["_user"][0].label, "", "a user with numbered turns", "derived"
+            )
+            if "trace_id" in self.columns and raw.has("trace_id"):
+                exprs["session_id"] = pl.concat_str(
+                    [exprs["session_id"], raw.text("trace_id")], separator="/", ignore_nulls=True
+                )
+        if "turn" not in exprs and "_messages" in self.found:
+            exprs["turn"] = (raw.count(*self._at("_messages"), strict=False) + 1) // 2
+            fields["turn"] = Field(
+                f"({self.found['_messages'][0].label} + 1) / 2", "",
+                "messages come in pairs", "derived",
+            )  # fmt: skip
+
+
+READER = Reader(
+    name="flat",
+    title="Flat records under the usual names (JSON lines, array, CSV, Parquet)",
+    shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
+    recognise=recognise,
+    plan=plan,
+    generic=True,
+)

@@ -1,0 +1,33 @@
+"""Separate prefill and decode pools."""
+
+from __future__ import annotations
+
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.remedies import Remedy, Settings
+from ttftdoctor.treatment import Treatment
+
+
+def treat(settings: Settings) -> Treatment:
+    """How the log is served with it."""
+    return Treatment(fair=True, decode_apart=True)
+
+
+def fits(evidence: Evidence) -> bool:
+    """Whether the log knows enough to predict it."""
+    return evidence.wait is not None and evidence.has("input_tokens")
+
+
+REMEDY = Remedy(
+    id="disaggregated_prefill",
+    order=70,
+    title="Separate prefill and decode pools",
+    treat=treat,
+    assumptions=(
+        "decoding no longer takes slots or steps of prefill",
+        "the total prefill work stays; moving the KV cache costs nothing",
+    ),
+    cost="a second pool and the transfer of the KV cache; the total work stays",
+    helps=("decode_contention",),
+    always=True,
+    fits=fits,
+)

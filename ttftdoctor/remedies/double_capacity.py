@@ -1,0 +1,33 @@
+"""Double capacity."""
+
+from __future__ import annotations
+
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.remedies import Remedy, Settings
+from ttftdoctor.treatment import Treatment
+
+
+def treat(settings: Settings) -> Treatment:
+    """How the log is served with it."""
+    return Treatment(servers=2.0)
+
+
+def fits(evidence: Evidence) -> bool:
+    """Whether the log knows enough to predict it."""
+    return evidence.wait is not None
+
+
+REMEDY = Remedy(
+    id="double_capacity",
+    order=80,
+    title="Double capacity",
+    treat=treat,
+    assumptions=(
+        "twice the replicas share the same arrivals",
+        "a single request is prefilled no faster",
+    ),
+    cost="twice the machines",
+    helps=("queueing_saturation", "decode_contention"),
+    always=True,
+    fits=fits,
+)

@@ -1,0 +1,32 @@
+"""Remove the constant."""
+
+from __future__ import annotations
+
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.remedies import Remedy, Settings
+from ttftdoctor.treatment import Treatment
+
+
+def treat(settings: Settings) -> Treatment:
+    """How the log is served with it."""
+    return Treatment(no_constant=True)
+
+
+def fits(evidence: Evidence) -> bool:
+    """Whether the log knows enough to predict it."""
+    return evidence.population.with_ttft > 0
+
+
+REMEDY = Remedy(
+    id="faster_gateway",
+    order=120,
+    title="Remove the constant",
+    treat=treat,
+    assumptions=(
+        "the slow path costs what the fast one costs",
+    ),
+    cost="work on the gateway or network",
+    helps=("fixed_overhead",),
+    always=False,
+    fits=fits,
+)

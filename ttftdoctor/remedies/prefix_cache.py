@@ -1,0 +1,33 @@
+"""Prefix cache."""
+
+from __future__ import annotations
+
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.remedies import Remedy, Settings
+from ttftdoctor.treatment import Treatment
+
+
+def treat(settings: Settings) -> Treatment:
+    """How the log is served with it."""
+    return Treatment(reuse=True)
+
+
+def fits(evidence: Evidence) -> bool:
+    """Whether the log knows enough to predict it."""
+    return evidence.repeated.repeated_tokens is not None and evidence.has("input_tokens")
+
+
+REMEDY = Remedy(
+    id="prefix_cache",
+    order=10,
+    title="Prefix cache",
+    treat=treat,
+    assumptions=(
+        "every repeated token is served from the cache, in blocks of 16",
+        "cached tokens cost what the fitted line says of them",
+    ),
+    cost="KV memory for the histories between turns; computes once and collects on every turn",
+    helps=("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix", "affinity_loss"),
+    always=True,
+    fits=fits,
+)

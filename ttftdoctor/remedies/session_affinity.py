@@ -1,0 +1,33 @@
+"""Session affinity."""
+
+from __future__ import annotations
+
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.remedies import Remedy, Settings
+from ttftdoctor.treatment import Treatment
+
+
+def treat(settings: Settings) -> Treatment:
+    """How the log is served with it."""
+    return Treatment(reuse=True)
+
+
+def fits(evidence: Evidence) -> bool:
+    """Whether the log knows enough to predict it."""
+    return evidence.repeated.repeated_tokens is not None and evidence.has("input_tokens")
+
+
+REMEDY = Remedy(
+    id="session_affinity",
+    order=40,
+    title="Session affinity",
+    treat=treat,
+    assumptions=(
+        "a session stays on the replica that holds its history",
+        "load stays spread evenly",
+    ),
+    cost="a router that keeps sessions; hot sessions may unbalance replicas",
+    helps=("affinity_loss",),
+    always=False,
+    fits=fits,
+)

@@ -1,0 +1,221 @@
+"""The diagnosis as a comment under a pull request: GitHub's Markdown, under its size limit.
+
+Text is escaped so that nothing in a log becomes markup, a link, a mention or a reference.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.report import (
+    Renderer,
+    Table,
+    about,
+    badge,
+    best_remedy,
+    cause_table,
+    clean,
+    confidence,
+    cost_sentences,
+    findings,
+    gain_sentence,
+    ledger_table,
+    missing,
+    prefix_sentences,
+    primary,
+    read_sentences,
+    remedies_by_gain,
+    remedy_name,
+    remedy_table,
+    scope,
+    severity,
+    slo_sentence,
+    split_tables,
+    title,
+    ttft_figures,
+    turn_by_length,
+    who,
+)
+from ttftdoctor.units import share
+
+#: Bytes; a comment may have 65,536 characters.
+LIMIT = 60_000
+ROWS = 24
+
+_SIGN = {"good": "✅", "warn": "⚠️", "bad": "🔴", "unknown": "❔"}
+_PUNCTUATION = re.compile(r"[\\`*\[\]|~]")
+_LOOSE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
+_LINE_START = re.compile(r"^(\s*)([#+\-=]|\d+[.)](?=\s|$))")
+_NO_BREAK = "\u200b"  # after a sign, so that no link, mention or reference is recognised
+
+
+def render(diagnosis: Diagnosis) -> str:
+    """The report; what does not fit is named and left to ``--json``."""
+    head = _head(diagnosis)
+    details = _details(diagnosis)
+    left_out: list[str] = []
+    while True:
+        parts = [*head, *(text for _, text in details)]
+        if left_out:
+            parts.append("Left out here for size: " + ", ".join(left_out) + ".")
+        text = "\n\n".join(part for part in parts if part) + "\n"
+        if len(text.encode()) <= LIMIT:
+            return text
+        if not details:
+            return _cut(text)
+        name, _ = max(details, key=lambda item: len(item[1].encode()))
+        details = [item for item in details if item[0] != name]
+        left_out.append(name)
+
+
+def _cut(text: str) -> str:
+    kept, size = [], 200
+    for line in text.splitlines():
+        size += len(line.encode()) + 1
+        if size > LIMIT:
+            break
+        kept.append(line)
+    return "\n".join([*kept, "", "The rest is left out here for size; see `--json`."]) + "\n"
+
+
+def escape(text: object, limit: int = 1_000) -> str:
+    """Text that Markdown shows as it is, at the start of a line too."""
+    return _LINE_START.sub(_quiet, _inline(text, limit))
+
+
+def _inline(text: object, limit: int) -> str:
+    out = clean(text, limit).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    out = _PUNCTUATION.sub(lambda m: "\\" + m.group(), out)
+    out = _LOOSE_UNDERSCORE.sub(r"\\_", out)
+    out = out.replace("@", "@" + _NO_BREAK)
+    out = out.replace("://", ":" + _NO_BREAK + "//")
+    out = re.sub(r"(?i)\b(www)\.", r"\1" + _NO_BREAK + ".", out)
+    out = re.sub(r"(#|GH-)(?=\d)", r"\1" + _NO_BREAK, out)
+    return out.replace("$", "&#36;")
+
+
+def _quiet(start: re.Match[str]) -> str:
+    space, sign = start.groups()
+    return f"{space}\\{sign}" if len(sign) == 1 else f"{space}{sign[:-1]}\\{sign[-1]}"
+
+
+def _code(ident: str) -> str:
+    plain = clean(ident, 60)
+    return f"`{plain}`" if re.fullmatch(r"[A-Za-z0-9_.-]+", plain) else escape(plain)
+
+
+def _head(d: Diagnosis) -> list[str]:
+    v = d.verdict
+    out = [f"### {_SIGN[severity(v)]} {badge(v)}: {escape(v.headline)}"]
+    facts = [f"**Cause:** {_code(v.primary_cause)}, {title(v.primary_cause)}"]
+    if v.primary_cause != "insufficient_data":
+        facts.append(f"{confidence(v.confidence)}, {escape(scope(v))}")
+    out.append("; ".join(facts) + ".  \n" + escape(" · ".join([*who(d), ttft_figures(d)])))
+    worse = [
+        f"**Amplifier:** {_code(a.id)}"
+        + (f", {share(a.share_of_ttft)} of TTFT" if a.share_of_ttft is not None else "")
+        + (f": {escape(a.text)}" if a.text else "")
+        for a in v.amplifiers
+    ]
+    known = {a.id for a in v.amplifiers}
+    others = [_code(c) for c in v.contributing if c not in known]
+    if others:
+        worse.append("**Also:** " + ", ".join(others))
+    out.append("  \n".join(worse))
+    finding = primary(d)
+    evidence = [s.text for s in finding.evidence] if finding else []
+    out.append("**Why**\n\n" + _list(evidence[:5] or prefix_sentences(d)))
+    remedy = best_remedy(d)
+    if remedy is not None:
+        out.append(
+            f"**Do first:** {_code(remedy.id)}, {escape(remedy_name(remedy))}: "
+            f"{gain_sentence(remedy, d.population.ttft_mean_s)}."
+        )
+    if v.next_steps:
+        steps = "\n".join(f"{at}. {escape(step)}" for at, step in enumerate(v.next_steps, 1))
+        out.append("**Next**\n\n" + steps)
+    want = missing(d) if v.primary_cause == "insufficient_data" else []
+    if want:
+        out.append("**Missing:** " + ", ".join(_code(name) for name in want))
+    target = slo_sentence(d)
+    if target:
+        out.append(f"**Target:** {target}")
+    if d.warnings:
+        out.append("**Warnings**\n\n" + _list(d.warnings))
+    if d.evidence.notes:
+        out.append("**Notes on the evidence**\n\n" + _list(d.evidence.notes))
+    return out
+
+
+def _details(d: Diagnosis) -> list[tuple[str, str]]:
+    out: list[tuple[str, str]] = []
+    if d.ledger:
+        ledger = ledger_table(d)
+        out.append((ledger.title, _fold(ledger.title, _table(ledger))))
+    if d.remedies:
+        remedies = remedy_table(d)
+        lines = []
+        for r in remedies_by_gain(d):
+            line = f"{_code(r.id)}."
+            if r.cost:
+                line += f" Cost: {escape(r.cost)}."
+            if r.assumptions:
+                line += " Assumes: " + "; ".join(escape(a) for a in r.assumptions) + "."
+            lines.append(f"- {line}")
+        body = _table(remedies) + "\n\n" + "\n".join(lines)
+        out.append((remedies.title, _fold(remedies.title, body)))
+    tables = split_tables(d)
+    matrix = turn_by_length(d)
+    for table in [*tables, *([matrix] if matrix else [])]:
+        out.append((table.title, _fold(table.title, _table(table))))
+    costs = _list([*cost_sentences(d), " ".join(prefix_sentences(d))])
+    out.append(("Cost of a token", _fold("Cost of a token, repeated prefix", costs)))
+    if d.causes:
+        causes = cause_table(d)
+        said = [
+            f"- {_code(f.id)}: " + " ".join(escape(s) for s in about(f))
+            for f in findings(d)
+            if about(f)
+        ]
+        body = _table(causes, 100) + "\n\n" + "\n".join(said)
+        out.append((causes.title, _fold(causes.title, body)))
+    read = "\n".join(
+        ("  - " if line.startswith(" ") else "- ") + escape(line.strip())
+        for line in read_sentences(d)
+    )
+    out.append(("What was read", _fold("What was read", read)))
+    out.append(("version", f"ttftdoctor {escape(d.version, 40)}"))
+    return out
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {escape(line)}" for line in lines)
+
+
+def _fold(name: str, body: str) -> str:
+    return f"<details><summary>{name}</summary>\n\n{body}\n\n</details>"
+
+
+def _table(table: Table, limit: int = ROWS) -> str:
+    marks = ["---" if at in table.left else "---:" for at in range(len(table.columns))]
+    rows = [table.columns, marks, *table.rows[:limit]]
+    lines = [
+        "| "
+        + " | ".join(row if row is marks else [_inline(cell, 200) or " " for cell in row])
+        + " |"
+        for row in rows
+    ]
+    text = "\n".join(lines)
+    if len(table.rows) > limit:
+        text += f"\n\n… {len(table.rows) - limit} more in `--json`."
+    return text + (f"\n\n{escape(table.note)}" if table.note else "")
+
+
+RENDERER = Renderer(
+    name="markdown",
+    title="Markdown for a comment",
+    suffixes=(".md", ".markdown"),
+    render=render,
+)

@@ -1,0 +1,176 @@
+"""The request table: one row a request. What each column means, and when a row can be used.
+
+Null means "the log does not say"; zero means "the log says none". Durations are integer
+microseconds, so that sums are exact; instants are microseconds since 1970 in UTC (or since an
+unknown origin, where the log's clock is relative).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import polars as pl
+
+US: Final = "us"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the request table."""
+
+    name: str
+    dtype: Any  # a Polars data type, class or instance
+    unit: str
+    meaning: str
+
+
+_COLUMNS: Final = (
+    Column("request_id", pl.String, "", "the request's own id"),
+    Column("session_id", pl.String, "", "conversation, logged or linked by us"),
+    Column("turn", pl.UInt32, "", "1-based place in the session, logged or derived"),
+    Column("start", pl.Int64, US, "when the measuring side began to wait (UTC)"),
+    Column("model", pl.String, "", "model that answered"),
+    Column("replica", pl.String, "", "server instance that did the prefill"),
+    Column("tenant", pl.String, "", "customer, team or key"),
+    Column("route", pl.String, "", "path, gateway or endpoint"),
+    Column("version", pl.String, "", "build or release that served the request"),
+    Column("input_tokens", pl.Int64, "tokens", "all prompt tokens, cached ones included"),
+    Column("cached_tokens", pl.Int64, "tokens", "prompt tokens served from a prefix cache"),
+    Column("cache_write_tokens", pl.Int64, "tokens", "prompt tokens written to a prefix cache"),
+    Column("output_tokens", pl.Int64, "tokens", "tokens generated, reasoning included"),
+    Column("reasoning_tokens", pl.Int64, "tokens", "tokens of hidden thinking in the output"),
+    Column("ttft_us", pl.Int64, US, "start to first token"),
+    Column("e2e_us", pl.Int64, US, "start to last token"),
+    Column("queue_us", pl.Int64, US, "waiting before prefill, as the server says"),
+    Column("prefill_us", pl.Int64, US, "prefill, as the server says"),
+    Column("decode_us", pl.Int64, US, "first to last token, as the server says"),
+    Column("load_us", pl.Int64, US, "loading the model before prefill, as the server says"),
+    Column("attempts", pl.UInt32, "", "tries behind this row"),
+    Column("status", pl.String, "", "ok, error, aborted or rate_limited"),
+    Column("streamed", pl.Boolean, "", "false: the first token is the whole answer"),
+    Column("prefix_blocks", pl.List(pl.UInt64), "", "chained hashes of the prompt's blocks"),
+    Column("block_tokens", pl.UInt32, "tokens", "tokens a block stands for"),
+    Column("vantage", pl.String, "", "client, gateway or server: where the clock stood"),
+)
+
+COLUMNS: Final[dict[str, Column]] = {c.name: c for c in _COLUMNS}
+
+#: Where a row came from and why it was turned away; beside the canonical columns.
+LINE: Final = "line"
+REJECT: Final = "reject"
+SET_ASIDE: Final = "ttft_set_aside"
+
+SCHEMA: Final[dict[str, Any]] = {c.name: c.dtype for c in _COLUMNS}
+
+#: Columns by which rows may be grouped to find a sick part of a healthy fleet.
+SCOPE_COLUMNS: Final = ("model", "tenant", "route", "replica", "version")
+
+#: A first token a day late is no measurement (retries and queues give up long before).
+ABSURD_US: Final = 24 * 3600 * 1_000_000
+
+Grade = Literal["logged", "derived", "inferred", "assumed"]
+
+
+@dataclass(frozen=True)
+class Field:
+    """Where a canonical column came from.
+
+    ``kind`` tells how far to trust it: ``logged`` as is, ``derived`` by arithmetic on logged
+    fields, ``inferred`` from the data, ``assumed`` by convention.
+    """
+
+    source: str
+    unit: str
+    why: str
+    kind: Grade = "logged"
+
+
+def conform(frame: pl.DataFrame) -> pl.DataFrame:
+    """Give a reader's frame every canonical column, in order and type; absent ones are null.
+
+    Parameters
+    ----------
+    frame
+        Has ``line`` and any of the canonical columns, ``reject`` and ``ttft_set_aside``.
+    """
+    have = set(frame.columns)
+    columns = [pl.col(LINE).cast(pl.Int64)]
+    for name, dtype in SCHEMA.items():
+        if name in have:
+            columns.append(pl.col(name).cast(dtype, strict=False))
+        else:
+            columns.append(pl.lit(None, dtype=dtype).alias(name))
+    for name in (REJECT, SET_ASIDE):
+        if name in have:
+            columns.append(pl.col(name).cast(pl.String))
+        else:
+            columns.append(pl.lit(None, dtype=pl.String).alias(name))
+    return frame.select(columns)
+
+
+def check(frame: pl.DataFrame) -> pl.DataFrame:
+    """Judge each conformed row: fill ``reject``, or set its TTFT aside by name.
+
+    A rejected row cannot be used at all. A row whose TTFT is set aside still counts as load and
+    as a prompt. The first reason that holds is given. TTFT is nulled where it is set aside.
+    """
+    durations = ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us")
+    counts = ("input_tokens", "cached_tokens", "output_tokens")
+    negative = pl.any_horizontal([(pl.col(c) < 0).fill_null(False) for c in durations])
+    absurd = pl.any_horizontal(
+        [(pl.col(c) > ABSURD_US).fill_null(False) for c in ("ttft_us", "e2e_us", "queue_us")]
+    )
+    below = pl.any_horizontal([(pl.col(c) < 0).fill_null(False) for c in counts])
+    huge = (pl.col("input_tokens") > 10**10).fill_null(False)
+    empty = pl.all_horizontal(
+        [pl.col(c).is_null() for c in ("ttft_us", "e2e_us", "input_tokens", "start")]
+    )
+    status = pl.col("status").fill_null("ok")
+    reason = (
+        pl.when(pl.col(REJECT).is_not_null())
+        .then(pl.col(REJECT))
+        .when(negative)
+        .then(pl.lit("negative_duration"))
+        .when(absurd)
+        .then(pl.lit("absurd_duration"))
+        .when(below)
+        .then(pl.lit("negative_tokens"))
+        .when(huge)
+        .then(pl.lit("absurd_tokens"))
+        .when(status == "rate_limited")
+        .then(pl.lit("rate_limited"))
+        .when(status == "aborted")
+        .then(pl.lit("aborted_request"))
+        .when(status != "ok")
+        .then(pl.lit("failed_request"))
+        .when(empty)
+        .then(pl.lit("nothing_to_use"))
+    )
+    late = (pl.col("ttft_us") > pl.col("e2e_us") + 1000).fill_null(False) & (
+        pl.col("ttft_us") > pl.col("e2e_us") * 1.01
+    ).fill_null(False)
+    aside = (
+        pl.when(pl.col(SET_ASIDE).is_not_null())
+        .then(pl.col(SET_ASIDE))
+        .when(pl.col("streamed") == False)  # noqa: E712  (null must stay null)
+        .then(pl.lit("not_streamed"))
+        .when(late)
+        .then(pl.lit("ttft_after_e2e"))
+        .when(pl.col("ttft_us") == 0)
+        .then(pl.lit("ttft_zero"))
+        .when(pl.col("ttft_us").is_null())
+        .then(pl.lit("ttft_missing"))
+    )
+    cached_ok = (
+        pl.col("cached_tokens").is_null()
+        | pl.col("input_tokens").is_null()
+        | (pl.col("cached_tokens") <= pl.col("input_tokens"))
+    )
+    return frame.with_columns(
+        reason.alias(REJECT),
+        pl.col("ttft_us").alias("ttft_logged_us"),
+        aside.alias(SET_ASIDE),
+        pl.when(cached_ok).then(pl.col("cached_tokens")).alias("cached_tokens"),
+        (~cached_ok).alias("cached_dropped"),
+    ).with_columns(pl.when(pl.col(SET_ASIDE).is_null()).then(pl.col("ttft_us")).alias("ttft_us"))

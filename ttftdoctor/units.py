@@ -1,0 +1,98 @@
+"""Units: what a unit word means in microseconds, and how a number is printed."""
+
+from __future__ import annotations
+
+import math
+
+#: Microseconds in one of each unit of time.
+US_PER: dict[str, float] = {
+    "ns": 1e-3,
+    "us": 1.0,
+    "ms": 1e3,
+    "s": 1e6,
+    "min": 60e6,
+    "h": 3600e6,
+}
+
+#: Spellings of a unit at the end of a field's name or after a number.
+UNIT_WORDS: dict[str, str] = {
+    "ns": "ns",
+    "nanos": "ns",
+    "nanoseconds": "ns",
+    "us": "us",
+    "µs": "us",
+    "μs": "us",
+    "micros": "us",
+    "microseconds": "us",
+    "ms": "ms",
+    "msec": "ms",
+    "millis": "ms",
+    "milliseconds": "ms",
+    "s": "s",
+    "sec": "s",
+    "secs": "s",
+    "seconds": "s",
+    "min": "min",
+    "m": "min",
+    "h": "h",
+}
+
+
+def seconds(value: float | None) -> str:
+    """Print a duration given in seconds with about three figures: ``280 ms``, ``2.10 s``.
+
+    Unknown (``None``) prints as ``-``.
+    """
+    if value is None or not math.isfinite(value):
+        return "-"
+    size = abs(value)
+    if size >= 3600:
+        return f"{value / 3600:.1f} h"
+    if size >= 120:
+        return f"{value / 60:.1f} min"
+    if size >= 9.995:
+        return f"{value:.1f} s"
+    if size >= 0.9995:
+        return f"{value:.2f} s"
+    if size >= 0.01:
+        return f"{value * 1e3:.0f} ms"
+    if size == 0:
+        return "0"
+    if size >= 0.001:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs" if size >= 1e-6 else "0"
+
+
+def milliseconds(value: float | None) -> str:
+    """Print a figure in milliseconds with three figures: ``76.3 ms``."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.3g} ms" if abs(value) < 1000 else f"{value:,.0f} ms"
+
+
+def count(value: float | None) -> str:
+    """Print a count with thousands separated: ``99,760``."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:,.0f}"
+
+
+def tokens(value: float | None) -> str:
+    """Print a number of tokens, short from ten million up: ``14.2 M``."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) >= 1e9:
+        return f"{value / 1e9:.2f} G"
+    if abs(value) >= 1e7:
+        return f"{value / 1e6:.1f} M"
+    return f"{value:,.0f}"
+
+
+def share(value: float | None) -> str:
+    """Print a share of one as per cent: ``81 %``; under ten per cent with a decimal."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    per_cent = 100 * value
+    if per_cent == 0 or abs(per_cent) >= 9.95:
+        return f"{per_cent:.0f} %"
+    return f"{per_cent:.1f} %"

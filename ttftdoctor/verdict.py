@@ -1,0 +1,236 @@
+"""The causes set against each other: one primary, what contributes, what only amplifies.
+
+Measurement comes first: if the number is no TTFT, or says too little, nothing else is judged.
+Otherwise the cause with the most seconds, each weighed by how sure it is, is the primary one; a
+cost that every healthy service has (its own prefill, a constant) counts less than a disease.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.diagnosis import Amplifier, Finding, Status, Verdict
+from ttftdoctor.evidence import Evidence, Scoped
+from ttftdoctor.units import seconds, share
+
+#: A disease must account for this share of the mean TTFT to be the primary cause.
+PRIMARY_SHARE = 0.15
+CONTRIBUTING_SHARE = 0.08
+MINOR_SHARE = 0.02
+#: ... and for this long, below which nobody complains.
+NOTICED_S = 0.08
+#: Under this strength a cause is not believed to be at work.
+BELIEVED = 0.4
+#: A part of the log is the scope when it holds this share of the cause's seconds.
+SCOPE_SHARE = 0.8
+
+Judged = tuple[Cause, Judgement]
+
+
+def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Judge every cause and name the primary one.
+
+    Parameters
+    ----------
+    causes
+        All causes of the vocabulary, in its order.
+    """
+    judged = [(c, c.judge(e)) for c in causes]
+    settled = [(c, j) for c, j in judged if j.settles and j.judged]
+    if settled:
+        primary = max(settled, key=lambda pair: (pair[0].id == "measurement_artifact",
+                                                 pair[1].strength))  # fmt: skip
+        return _settled(e, judged, primary)
+    primary = _primary(e, judged)
+    hidden = None
+    if primary[0].id == "healthy":
+        hidden = _hidden(e, judged)
+        if hidden is not None:
+            primary = hidden[0]
+    scope = hidden[1] if hidden else _scope(e, primary)
+    findings = tuple(_finding(e, c, j, primary[0].id, scope) for c, j in judged)
+    amplifiers = _amplifiers(e, judged, primary)
+    contributing = tuple(f.id for f in findings if f.status == "contributing")
+    headline = primary[0].headline(e, primary[1])
+    if scope is not None:
+        where = ", ".join(f"{k} {v}" for k, v in scope.items())
+        if where not in headline:
+            headline = f"On {where}: {headline[0].lower()}{headline[1:]}"
+    return Verdict(
+        primary_cause=primary[0].id,
+        family=primary[0].family,
+        confidence=_confidence(e, judged, primary),
+        headline=headline,
+        contributing=contributing,
+        scope=scope,
+        amplifiers=amplifiers,
+        next_steps=primary[0].next_steps,
+    ), findings
+
+
+def _settled(
+    e: Evidence, judged: Sequence[Judged], primary: Judged
+) -> tuple[Verdict, tuple[Finding, ...]]:
+    """Only one thing can be said; the rest is not judged from such a log."""
+    findings = []
+    for c, j in judged:
+        if c.id == primary[0].id:
+            findings.append(_finding(e, c, j, c.id, None))
+        elif c.id in ("measurement_artifact", "insufficient_data") and j.judged:
+            findings.append(_finding(e, c, j, primary[0].id, None))
+        else:
+            needs = j.needs or primary[1].needs or ("ttft_us",)
+            findings.append(Finding(id=c.id, family=c.family, status="unjudged", needs=needs,
+                                    evidence=() if j.judged else j.evidence))  # fmt: skip
+    c, j = primary
+    return Verdict(
+        primary_cause=c.id,
+        family=c.family,
+        confidence=round(j.strength, 2),
+        headline=c.headline(e, j),
+        next_steps=c.next_steps,
+    ), tuple(findings)
+
+
+def _score(e: Evidence, pair: Judged) -> float:
+    c, j = pair
+    if not j.judged or j.strength < BELIEVED or j.seconds is None:
+        return 0.0
+    extra = j.seconds
+    if c.family == "prefix":
+        extra += _amplified(pair, e)
+    return extra * j.strength * c.weight
+
+
+def _amplified(pair: Judged, e: Evidence) -> float:
+    """The wait behind repeated prefill belongs to what is repeated."""
+    return e.wait.behind_repeated if e.wait is not None and pair[0].family == "prefix" else 0.0
+
+
+def _primary(e: Evidence, judged: Sequence[Judged]) -> Judged:
+    healthy = next(p for p in judged if p[0].id == "healthy")
+    mean = e.mean or 0.0
+    able = []
+    for pair in judged:
+        c, j = pair
+        if c.id == "healthy" or not j.judged or j.strength < BELIEVED or not j.seconds:
+            continue
+        total = j.seconds + _amplified(pair, e)
+        if total >= max(PRIMARY_SHARE * mean, NOTICED_S):
+            able.append(pair)
+    if not able:
+        return healthy
+    return max(able, key=lambda pair: _score(e, pair))
+
+
+def _hidden(e: Evidence, judged: Sequence[Judged]) -> tuple[Judged, dict[str, str]] | None:
+    """A sick part in a log that is well as a whole."""
+    by_id = {c.id: (c, j) for c, j in judged}
+    best: tuple[float, Judged, Scoped] | None = None
+    for s in e.scoped:
+        pair = by_id.get(s.cause)
+        if pair is None or not pair[1].judged or pair[1].strength < BELIEVED:
+            continue
+        if pair[0].id in ("organic_long_input",):
+            continue
+        sick = (
+            s.share_in_scope >= 0.3
+            and s.seconds_in_scope >= max(0.25, NOTICED_S)
+            and s.share_of_cause >= 0.6
+            and s.share_in_scope >= 2.5 * s.share_elsewhere
+        )
+        if sick and (best is None or s.seconds_in_scope > best[0]):
+            best = s.seconds_in_scope, pair, s
+    if best is None:
+        return None
+    return best[1], {best[2].column: best[2].value}
+
+
+def _scope(e: Evidence, primary: Judged) -> dict[str, str] | None:
+    """The value of one column in which nearly all of the primary cause's seconds lie."""
+    c = e.contrast
+    if primary[0].id == "fixed_overhead" and c is not None:
+        return {c.column: c.value}
+    best: Scoped | None = None
+    for s in e.scoped:
+        if s.cause != primary[0].id or s.share_of_cause < SCOPE_SHARE:
+            continue
+        if s.share_of_rows > 0.85 or s.share_in_scope < 2.5 * s.share_elsewhere:
+            continue
+        if best is None or s.share_of_rows < best.share_of_rows:
+            best = s
+    return None if best is None else {best.column: best.value}
+
+
+def _amplifiers(
+    e: Evidence, judged: Sequence[Judged], primary: Judged
+) -> tuple[Amplifier, ...]:
+    """Queueing behind repeated prefill makes the primary cause worse and would go with it."""
+    w = e.wait
+    if w is None or primary[0].family != "prefix" or w.mean <= 0:
+        return ()
+    part = e.share(w.mean)
+    if (part or 0.0) < MINOR_SHARE:
+        return ()
+    text = (
+        f"queueing adds {seconds(w.mean)} ({share(part)} of TTFT), "
+        f"{share(w.behind_repeated / w.mean)} of it behind repeated prefill: "
+        "it amplifies, it is not the root"
+    )
+    by_id = {c.id: j for c, j in judged}
+    if by_id["queueing_saturation"].strength < BELIEVED:
+        return ()
+    return (Amplifier("queueing_saturation", part, text),)
+
+
+def _finding(
+    e: Evidence, c: Cause, j: Judgement, primary: str, scope: dict[str, str] | None
+) -> Finding:
+    part = e.share(j.seconds)
+    growth = None
+    if j.growth_seconds is not None and e.growth_s:
+        growth = j.growth_seconds / e.growth_s
+    status = _status(e, c, j, primary, part)
+    return Finding(
+        id=c.id, family=c.family, status=status, seconds=j.seconds if j.judged else None,
+        share_of_ttft=part if j.judged else None, share_of_growth=growth,
+        interval=j.interval, evidence=j.evidence, needs=j.needs,
+        confidence=round(j.strength, 2),
+    )  # fmt: skip
+
+
+def _status(
+    e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None
+) -> Status:
+    if c.id == primary:
+        return "primary"
+    if not j.judged:
+        return "unjudged"
+    if c.id == "healthy":
+        return "ruled_out"
+    amplified = j.amplified if c.id == "queueing_saturation" else 0.0
+    total = (part or 0.0) + (e.share(amplified) or 0.0)
+    if j.strength < BELIEVED:
+        return "ruled_out"
+    if total >= CONTRIBUTING_SHARE and (j.seconds or 0.0) + amplified >= 0.03:
+        return "contributing"
+    return "minor" if total >= MINOR_SHARE else "ruled_out"
+
+
+def _confidence(e: Evidence, judged: Sequence[Judged], primary: Judged) -> float:
+    """The strength of the primary, less for a close second and for what could not be judged."""
+    c, j = primary
+    confidence = j.strength
+    if c.id != "healthy":
+        mine = _score(e, primary)
+        others = [_score(e, p) for p in judged if p[0].id not in (c.id, "healthy")]
+        second = max(others, default=0.0)
+        if mine > 0:
+            confidence *= 1.0 - 0.45 * min(second / mine, 1.0) ** 2
+    else:
+        blind = sum(not x.judged for k, x in judged if k.family in ("prefix", "load"))
+        confidence *= 0.97**blind
+    n = e.population.with_ttft
+    confidence *= min(1.0, 0.75 + 0.25 * min(n / 30, 1.0))
+    return round(min(max(confidence, 0.05), 0.99), 2)
