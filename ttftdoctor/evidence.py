@@ -95,6 +95,7 @@ class ReusePattern:
     miss_when_stayed: float | None
     moved_share: float | None
     basis: str
+    basis_sure: float
     ever_hit: bool
     first_turn_cached_share: float
 

@@ -50,7 +50,9 @@ def examine(log: Log) -> Examined:
     nobody = np.zeros(rows.n)
     counted = load_of(rows, nobody, nobody)
     rows = _infer_reuse(rows, counted)
-    lines = fits.fit_lines(rows, counted)
+    contrast, extra = signs.contrast_of(rows, counted)
+    # A constant that one path pays is taken out before the line is fitted, and put back as such.
+    lines = fits.fit_lines(replace(rows, ttft=rows.ttft - extra), counted)
     decode = fits.fit_decode(rows, counted)
     population = _population(rows)
     base = Evidence(
@@ -71,6 +73,7 @@ def examine(log: Log) -> Examined:
     if lines is None:
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
     fixed, new, again = _parts(rows, lines)
+    fixed = fixed + extra
     load = load_of(rows, new + again, again)
     ledger = ledgers.split(rows, fixed, new, again, load)
     groups = ledgers.groups_of(rows)
@@ -81,9 +84,7 @@ def examine(log: Log) -> Examined:
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(
         rows, predicted, *_failures(log)
     )
-    contrast, blamed["fixed_overhead"] = signs.contrast_of(rows)
-    if contrast is None:
-        blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None)
+    blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,
@@ -122,7 +123,7 @@ def examine(log: Log) -> Examined:
         prefill_new_p95_s=float(np.quantile(ledger.accounts["prefill_new"][whole], 0.95))
         if whole.any()
         else 0.0,
-        unexplained_s=mean_of["unexplained"],
+        unexplained_s=_left_over(ledger, blamed, whole),
         growth_s=growth_s,
         growth_accounts=growth,
         growth_kind=kind,
@@ -134,6 +135,16 @@ def examine(log: Log) -> Examined:
         replay.calibrate(rows, lines, ledger, removable),
         rows,
     )
+
+
+def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Array) -> float:
+    """Unexplained seconds less what cold starts, retries and changes were found to cost."""
+    if not whole.any():
+        return 0.0
+    found = np.maximum.reduce(
+        [blamed[c] for c in ("cold_start", "retry_or_ratelimit", "deploy_regression")]
+    )
+    return float((ledger.accounts["unexplained"] - found)[whole].mean())
 
 
 def _dispute(cold, change):  # type: ignore[no-untyped-def]
@@ -185,16 +196,17 @@ def _infer_reuse(rows: Rows, load: Load) -> Rows:
     if rows.cached_logged:
         return rows
     cached = rows.cached.copy()
-    bases = []
+    bases, sures = [], []
     for mask in fits.model_groups(rows):
         part, _ = reuse.infer(rows.take(mask), fits._part(load, mask))
         cached[mask] = part.cached
         bases.append(part.cached_basis)
+        sures.append(part.cached_sure)
     known = [b for b in bases if b != "unknown"]
     if not known:
         return rows
     basis = known[0] if len(set(known)) == 1 else "inferred: differs by model"
-    return replace(rows, cached=cached, cached_basis=basis)
+    return replace(rows, cached=cached, cached_basis=basis, cached_sure=min(sures))
 
 
 def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:

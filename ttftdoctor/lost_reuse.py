@@ -38,9 +38,8 @@ def kind_of(e: Evidence) -> Lost | None:
     r = e.reuse
     if r is None or e.repeated.recomputed_tokens in (None, 0):
         return None
-    sure = {"content": 0.95, "reported": 0.92, "inferred": 0.8, "none": 0.0}[e.repeated.grade]
-    if r.basis.startswith("inferred"):
-        sure = min(sure, 0.8)
+    sure = {"content": 0.95, "reported": 0.92, "inferred": 0.93, "none": 0.0}[e.repeated.grade]
+    sure = min(sure, r.basis_sure)
     if r.hit_share < NO_HITS:
         return _never(r, sure)
     if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5 and r.hit_share < 0.35:

@@ -64,7 +64,10 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     decoding = np.nan_to_num(load.decoding)
     per_backlog, per_decoding = _waiting_costs(residual, backlog, decoding, known)
     spare = np.clip(np.nan_to_num(residual), 0.0, None)
-    behind = np.minimum(spare, SLACK * (per_backlog or 0.0) * backlog)
+    # Nobody waits longer than the work ahead takes, unless decoding slows that work down; with
+    # several servers behind one name most wait for nothing and a few for all of it.
+    most = 0.0 if per_backlog is None else max(SLACK * per_backlog, 1.0)
+    behind = np.minimum(spare, most * backlog)
     spare = spare - behind
     slots = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
     spare = spare - slots
@@ -123,10 +126,10 @@ def _waiting_costs(
     behind = b > 0
     per_backlog = None
     if behind.sum() >= 3:
-        ratio = quantile_fit(b[behind, None], r[behind], tau=0.5).coef[0]
+        ratio = float(np.clip(r[behind], 0, None).sum() / b[behind].sum())
         rank = follows(b, r)
         if len(index) < 8 or (rank is not None and rank > 0.15):
-            per_backlog = float(min(ratio, MOST_PER_BACKLOG))
+            per_backlog = min(ratio, MOST_PER_BACKLOG)
     left = r - (per_backlog or 0.0) * b
     per_decoding = None
     rank = follows(d, left)
@@ -194,7 +197,9 @@ def _peak(rows: Rows) -> NDArray[np.bool_] | None:
     if levels is None:
         return None
     threshold, low, high = levels
-    busy = (counts > threshold)[coded] & np.isfinite(rows.start)
+    # Bins well above the usual level belong to the peak, though it may have a higher crest.
+    usual = float(np.median(counts[counts <= threshold]))
+    busy = (counts > min(threshold, 1.5 * usual))[coded] & np.isfinite(rows.start)
     both = (busy & rows.measured).sum(), (~busy & rows.measured).sum()
     if high < 1.6 * max(low, 1.0) or min(both) < 15:
         return None

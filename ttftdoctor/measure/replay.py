@@ -101,10 +101,10 @@ class Replay:
             work = np.clip(work, 0.0, None)
         stretch = self.stretch / t.servers
         waits = _queue(rows, np.nan_to_num(work) * stretch)
-        if t.fair:
-            waits = _share_out(rows, waits, np.nan_to_num(work))
         behind = ledger.accounts["queue_behind_repeated"] + ledger.accounts["queue_behind_new"]
         wait = _carry(behind, self.modelled, waits)
+        if t.fair:
+            wait = _share_out(rows, wait, waits, np.nan_to_num(work))
         other = ledger.accounts["queue_other"]
         if t.decode_apart:
             other = other - ledger.decoding
@@ -194,14 +194,17 @@ def _queue(rows: Rows, service: Array) -> Array:
     return waits
 
 
-def _share_out(rows: Rows, waits: Array, work: Array) -> Array:
-    """Spread the waiting of each busy period over its requests in proportion to their work."""
+def _share_out(rows: Rows, waits: Array, modelled: Array, work: Array) -> Array:
+    """Spread the waiting of each busy period over its requests in proportion to their work.
+
+    A busy period ends where the modelled server runs empty. The sum of all waits stays.
+    """
     out = waits.copy()
-    known = np.isfinite(rows.start) & rows.measured
+    known = np.isfinite(rows.start) & np.isfinite(waits)
     for server in np.unique(rows.server[known]):
         at = np.flatnonzero(known & (rows.server == server))
         at = at[np.argsort(rows.start[at], kind="stable")]
-        period = np.cumsum(waits[at] <= 1e-12)
+        period = np.cumsum(modelled[at] <= 1e-12)
         total = np.bincount(period, weights=waits[at])
         mass = np.bincount(period, weights=work[at])
         rate = np.divide(total, mass, out=np.zeros_like(total), where=mass > 0)

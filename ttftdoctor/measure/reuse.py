@@ -16,6 +16,8 @@ from ttftdoctor.stats import Array, quantile_fit
 
 #: A later turn must repeat at least this many tokens to be worth asking.
 WORTH = 64
+#: How sure the timing alone can make of reuse, at best.
+SURE_AT_BEST = 0.93
 #: Reused tokens cost at most this part of new ones in the trial (hits are cheap, not free).
 HIT_COSTS = (0.0, 0.03, 0.1, 0.2)
 
@@ -72,17 +74,44 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
         mixed, cached = _mixed(rows, load, index, loss_none, loss_full)
         if mixed:
             found = Reuse("mixed", loss_none, loss_full, hits, len(index))
-            return replace(rows, cached=cached, cached_basis="inferred: mixed"), found
+            return replace(
+                rows, cached=cached, cached_basis="inferred: mixed", cached_sure=0.78
+            ), found
+    sure = SURE_AT_BEST
+    if answer == "unknown" and _as_slow_as_first(inputs, repeated, ttft, again):
+        answer, sure = "none", 0.78
+    elif answer != "unknown":
+        low, high = sorted((loss_none, loss_full))
+        sure = 0.78 + (SURE_AT_BEST - 0.78) * min((0.75 - low / high) / 0.5, 1.0)
     found = Reuse(answer, loss_none, loss_full, hits, len(index))
     if answer == "full":
         cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
-        return replace(rows, cached=cached, cached_basis="inferred: reused"), found
+        return replace(
+            rows, cached=cached, cached_basis="inferred: reused", cached_sure=sure
+        ), found
     if answer == "none":
         return replace(
             rows, cached=np.where(np.isfinite(rows.inputs), 0.0, np.nan),
-            cached_basis="inferred: not reused",
+            cached_basis="inferred: not reused", cached_sure=sure,
         ), found  # fmt: skip
     return rows, found
+
+
+def _as_slow_as_first(inputs: Array, repeated: Array, ttft: Array, again: Array) -> bool:
+    """Long prompts of one length: later turns, nearly all history, take as long as first ones.
+
+    The two lines fit such a log alike; that thousands of new tokens cost nothing and all of the
+    TTFT were a constant is the less likely reading.
+    """
+    first = ~again.astype(bool)
+    later = again.astype(bool)
+    if first.sum() < 3 or later.sum() < 3:
+        return False
+    mostly_old = np.median(repeated[later] / inputs[later]) >= 0.7
+    same_length = 0.8 <= np.median(inputs[later]) / np.median(inputs[first]) <= 1.25
+    long = np.median(inputs) >= 1500 and np.median(ttft) >= 0.4
+    ratio = np.median(ttft[later]) / np.median(ttft[first])
+    return bool(mostly_old and same_length and long and 0.85 <= ratio <= 1.3)
 
 
 def _best(uncached: Array, context: Array, ttft: Array) -> tuple[float, Array]:

@@ -69,6 +69,7 @@ class Rows:
     reuse_grade: Literal["content", "reported", "inferred", "none"] = "none"
     cached_logged: bool = False
     cached_basis: str = "unknown"
+    cached_sure: float = 1.0
     order_known: bool = True
     notes: tuple[str, ...] = ()
 

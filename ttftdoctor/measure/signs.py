@@ -165,6 +165,7 @@ def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
         miss_when_stayed=float(miss[stayed].mean()) if stayed.sum() >= 3 else None,
         moved_share=float(changed.mean()) if np.isfinite(moved).any() else None,
         basis=rows.cached_basis,
+        basis_sure=rows.cached_sure,
         ever_hit=bool(hit.any()),
         first_turn_cached_share=float(cached[first].sum() / max(rows.inputs[first].sum(), 1.0))
         if first.any()
@@ -433,17 +434,20 @@ def attempts_of(
     ), excess
 
 
-def contrast_of(rows: Rows) -> tuple[Contrast | None, Array]:
-    """A group of one column that pays a constant more for the same work than another group."""
+def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
+    """A group of one column that pays a constant more for the same work than another group.
+
+    Only requests that found nobody ahead and needed one attempt are compared: a hot replica is
+    no slow path. Returns the constant per row beside it (zeros without any).
+    """
+    free = rows.measured & np.isfinite(rows.inputs) & ~(load.waiting > 0) & ~(rows.attempts > 1)
     best: tuple[float, Contrast, Array] | None = None
     for column, scope in rows.scopes.items():
         if column in ("model", "version") or not 2 <= len(scope.names) <= 50:
             continue
         fits: dict[int, tuple[int, float, float]] = {}
         for code in range(len(scope.names)):
-            at = np.flatnonzero(
-                rows.measured & np.isfinite(rows.inputs) & (scope.codes == code)
-            )
+            at = np.flatnonzero(free & (scope.codes == code))
             if len(at) < 6:
                 continue
             u = rows.uncached[at] / 1e3
