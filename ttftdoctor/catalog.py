@@ -60,9 +60,7 @@ def reader_named(name: str) -> Reader:
     for reader in readers():
         if reader.name == name:
             return reader
-    raise UsageError(
-        f"there is no format {name!r}", available=", ".join(r.name for r in readers())
-    )
+    raise UsageError(f"there is no format {name!r}", available=", ".join(r.name for r in readers()))
 
 
 def claimants(head: Head) -> list[tuple[Reader, str]]:

@@ -13,6 +13,8 @@ import typer
 from ttftdoctor.errors import TTFTDoctorError, UsageError
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from rich.console import Console
 
     from ttftdoctor.diagnosis import Diagnosis
@@ -47,7 +49,9 @@ Unit = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, and no report on screen.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text without colour.")]
-Params = Annotated[float | None, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")]
+Params = Annotated[
+    float | None, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")
+]
 Flops = Annotated[float | None, typer.Option("--flops", help="Peak FLOP/s, e.g. 312e12.")]
 Bandwidth = Annotated[
     float | None, typer.Option("--bandwidth", help="Memory bandwidth in bytes/s, e.g. 2e12.")
@@ -102,11 +106,9 @@ def diagnose(
 ) -> None:
     """Say why TTFT is what it is: cause, evidence, certainty, and what each remedy would gain.
 
-    Examples:
+    For example: ttftdoctor diagnose requests.jsonl --html report.html
 
-      ttftdoctor diagnose requests.jsonl --html report.html
-
-      zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
+    Or, from a pipe: zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
     """
     with _guard():
         from ttftdoctor.run import diagnose as run
@@ -212,7 +214,7 @@ def roofline(
         if json_:
             sys.stdout.write(json.dumps(r.to_dict(), indent=2) + "\n")
             return
-        _print_roofline(_console(no_color), machine, r, input_, output)
+        _print_roofline(_console(no_color), r, input_, output)
 
 
 # -------------------------------------------------------------------- helpers
@@ -224,7 +226,12 @@ class _guard:  # noqa: N801  (reads as a word where it is used)
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if isinstance(error, TTFTDoctorError):
             _fail(str(error))
         if isinstance(error, BrokenPipeError):
@@ -235,7 +242,6 @@ class _guard:  # noqa: N801  (reads as a word where it is used)
             raise typer.Exit(130)
         if isinstance(error, MemoryError):
             _fail("not enough memory for this log", 2)
-        return False
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -380,7 +386,7 @@ def _print_inspection(console: Console, found: Any) -> None:
         console.print(Text("note: " + clean(line)))
 
 
-def _print_roofline(console: Console, machine: Any, r: Any, input_: float, output: float) -> None:
+def _print_roofline(console: Console, r: Any, input_: float, output: float) -> None:
     from ttftdoctor.units import seconds, share
 
     low, high = r.prefill_usual_s
@@ -390,8 +396,7 @@ def _print_roofline(console: Console, machine: Any, r: Any, input_: float, outpu
         f"  at full arithmetic  {seconds(r.prefill_ideal_s)}",
         f"  at 40-50 % of it    {seconds(low)} to {seconds(high)}"
         f"  ({per_low:.3g} to {per_high:.3g} ms per 1,000 tokens)",
-        f"  memory bandwidth in use: {share(r.prefill_bandwidth_use)}"
-        "  -> bound by arithmetic"
+        f"  memory bandwidth in use: {share(r.prefill_bandwidth_use)}  -> bound by arithmetic"
         if r.prefill_bandwidth_use < 1
         else "  memory bandwidth in use: 100 %  -> bound by bandwidth (a short prompt)",
         f"Decode, one token a step at {input_ + output / 2:,.0f} tokens of context: "

@@ -1,10 +1,10 @@
 """The errors a user can meet; each one says what, where, why, what was available and what to do.
 
-    TTFTDoctorError
-    ├── InputError          the log cannot be read, or read as what it was said to be
-    │   ├── UnknownFormat   no reader, or several, claim the log
-    │   └── AskUser         something only the user can decide (a unit, a column)
-    └── UsageError          an option is wrong
+TTFTDoctorError
+├── InputError          the log cannot be read, or read as what it was said to be
+│   ├── UnknownFormat   no reader, or several, claim the log
+│   └── AskUser         something only the user can decide (a unit, a column)
+└── UsageError          an option is wrong
 """
 
 from __future__ import annotations

@@ -161,7 +161,11 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Scoped:
-    """How much of one cause lies in one value of a grouping column."""
+    """How much of one cause lies in one value of a grouping column.
+
+    ``affected_share``: part of the rows with a good deal of it that lie there; ``chance``: by how
+    many standard deviations that is more than their number would bring there by chance.
+    """
 
     cause: str
     column: str
@@ -172,6 +176,8 @@ class Scoped:
     share_of_cause: float
     share_of_rows: float
     share_elsewhere: float
+    affected_share: float
+    chance: float
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ from ttftdoctor.diagnosis import (
     CostLines,
     DecodeLine,
     Grades,
+    LedgerRow,
     Population,
     PrefillLine,
     RepeatedPrefix,
 )
-from ttftdoctor.evidence import Artifact, Evidence, ReusePattern, Wait
+from ttftdoctor.evidence import Change, Cold, Evidence, ReusePattern, Wait
 from ttftdoctor.intake import Log
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
@@ -24,7 +25,7 @@ from ttftdoctor.measure import replay, reuse, signs, splits
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
-from ttftdoctor.measure.rows import Array, Rows, prepare
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
 from ttftdoctor.stats import mean_interval
 from ttftdoctor.table import SCHEMA
 
@@ -81,9 +82,7 @@ def examine(log: Log) -> Examined:
     blamed: dict[str, Array] = {}
     change, blamed["deploy_regression"] = signs.change_of(rows, ledger, load, predicted)
     cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted)
-    attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(
-        rows, predicted, *_failures(log)
-    )
+    attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
     cold, change = _dispute(cold, change)
     everything = {
@@ -92,7 +91,7 @@ def examine(log: Log) -> Examined:
         "queueing_saturation": ledger.wait - ledger.accounts["queue_behind_repeated"],
         "decode_contention": ledger.decoding,
     }
-    sick = _sick_part(rows, counted, again)
+    sick = _sick_part(rows, again)
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
                   "affinity_loss"):  # fmt: skip
         everything[cause] = ledger.accounts["prefill_repeated"]
@@ -128,16 +127,15 @@ def examine(log: Log) -> Examined:
         growth_accounts=growth,
         growth_kind=kind,
     )
-    removable = {k: v for k, v in blamed.items()}
     return Examined(
         evidence,
         splits.charts(rows, lines.main, load, groups.peak),
-        replay.calibrate(rows, lines, ledger, removable),
+        replay.calibrate(rows, lines, ledger, blamed),
         rows,
     )
 
 
-def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Array) -> float:
+def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Mask) -> float:
     """Unexplained seconds less what cold starts, retries and changes were found to cost."""
     if not whole.any():
         return 0.0
@@ -147,7 +145,7 @@ def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Array) -> float:
     return float((ledger.accounts["unexplained"] - found)[whole].mean())
 
 
-def _dispute(cold, change):  # type: ignore[no-untyped-def]
+def _dispute(cold: Cold | None, change: Change | None) -> tuple[Cold | None, Change | None]:
     """A cold head of the log is no release: the later, larger part decides."""
     if cold is not None and change is not None and cold.kind == "start" and change.ratio < 1:
         return cold, None
@@ -198,7 +196,7 @@ def _infer_reuse(rows: Rows, load: Load) -> Rows:
     cached = rows.cached.copy()
     bases, sures = [], []
     for mask in fits.model_groups(rows):
-        part, _ = reuse.infer(rows.take(mask), fits._part(load, mask))
+        part, _ = reuse.infer(rows.take(mask), fits.part_of(load, mask))
         cached[mask] = part.cached
         bases.append(part.cached_basis)
         sures.append(part.cached_sure)
@@ -219,7 +217,7 @@ def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
     return fixed, new, again
 
 
-def _sick_part(rows: Rows, load: Load, again: Array) -> np.ndarray | None:  # type: ignore[type-arg]
+def _sick_part(rows: Rows, again: Array) -> Mask | None:
     """Rows of the groups that never hit, where other groups of the same column nearly always do."""
     could = np.isfinite(rows.cached) & (np.nan_to_num(rows.repeated) >= signs.REUSABLE)
     could &= np.isfinite(rows.previous_input)
@@ -248,23 +246,23 @@ def _sick_part(rows: Rows, load: Load, again: Array) -> np.ndarray | None:  # ty
     return None
 
 
-def _pattern(rows: Rows, load: Load, sick: np.ndarray | None) -> ReusePattern | None:  # type: ignore[type-arg]
+def _pattern(rows: Rows, load: Load, sick: Mask | None) -> ReusePattern | None:
     if sick is not None:
-        found = signs.reuse_pattern(rows.take(sick), fits._part(load, sick))
+        found = signs.reuse_pattern(rows.take(sick), fits.part_of(load, sick))
         if found is not None:
             return found
     return signs.reuse_pattern(rows, load)
 
 
-def _clusters(rows: Rows, whole: Array) -> np.ndarray | None:  # type: ignore[type-arg]
+def _clusters(rows: Rows, whole: Mask) -> Index | None:
     sessions = rows.session[whole]
     if len(sessions) == 0 or (sessions < 0).any():
         return None
     _, coded = np.unique(sessions, return_inverse=True)
-    return coded if coded.max() >= 7 else None
+    return coded.astype(np.int64) if coded.max() >= 7 else None
 
 
-def _interval(values: Array, clusters: Array | None, line: Prefill) -> tuple[float, float] | None:
+def _interval(values: Array, clusters: Index | None, line: Prefill) -> tuple[float, float] | None:
     """Interval of a mean that comes through the line: sessions and slope together."""
     if len(values) < 2:
         return None
@@ -278,7 +276,7 @@ def _interval(values: Array, clusters: Array | None, line: Prefill) -> tuple[flo
 
 
 def _wait(
-    rows: Rows, ledger: Ledger, load: Load, whole: Array, clusters: Array | None, work: Array
+    rows: Rows, ledger: Ledger, load: Load, whole: Mask, clusters: Index | None, work: Array
 ) -> Wait | None:
     logged = np.isfinite(rows.queue).sum() >= 0.5 * max(rows.n, 1)
     if not rows.order_known and not logged:
@@ -318,7 +316,7 @@ def _wait(
     )
 
 
-def _growth(summary) -> tuple[float | None, dict[str, float], str]:  # type: ignore[no-untyped-def]
+def _growth(summary: tuple[LedgerRow, ...]) -> tuple[float | None, dict[str, float], str]:
     """Late turns against early ones, or else peak against off-peak, account by account."""
     by = {row.group: row for row in summary}
     for low, high, kind in (
@@ -436,5 +434,3 @@ def _repeated(rows: Rows, wasted: float | None) -> RepeatedPrefix:
         basis=basis,
     )
 
-
-__all__ = ["Artifact", "Examined", "examine"]

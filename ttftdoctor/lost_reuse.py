@@ -176,7 +176,7 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
             strength=lost.strength,
             seconds=e.prefill_repeated_s,
             interval=e.prefill_repeated_interval,
-            evidence=(*lost.reasons, repeated),
+            evidence=(*lost.reasons, repeated, *by_turn(e)),
             needs=("cached_tokens",) if e.reuse.basis != "logged" else (),
             growth_seconds=growth,
         )
@@ -201,6 +201,31 @@ def _repeated_statement(e: Evidence) -> Statement:
     return say(
         text, recomputed_tokens=p.recomputed_tokens, recomputed_share=p.recomputed_share,
         seconds=e.prefill_repeated_s,
+    )  # fmt: skip
+
+
+def by_turn(e: Evidence) -> tuple[Statement, ...]:
+    """First turns beside late ones: TTFT, input, and decode, which does not grow."""
+    turns = [s for s in e.splits.by_turn if s.ttft_p50_s and s.input_p50]
+    if len(turns) < 2:
+        return ()
+    first = turns[0]
+    filled = [s for s in turns if s.n >= 0.25 * first.n]
+    last = max(filled, key=lambda s: s.ttft_p50_s or 0.0)
+    if last is first:
+        return ()
+    text = (
+        f"turn {first.key['turn']} takes {seconds(first.ttft_p50_s)} with "
+        f"{count(first.input_p50)} input tokens, turn {last.key['turn']} "
+        f"{seconds(last.ttft_p50_s)} with {count(last.input_p50)}"
+    )
+    per_token = [s.tpot_p50_s for s in filled if s.tpot_p50_s]
+    if per_token and max(per_token) <= 1.25 * min(per_token):
+        middle = sorted(per_token)[len(per_token) // 2]
+        text += f"; decode stays at {middle * 1e3:.3g} ms a token"
+    return (
+        say(text, first_ttft_p50_s=first.ttft_p50_s, last_ttft_p50_s=last.ttft_p50_s,
+            last_input_p50=last.input_p50),
     )  # fmt: skip
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from ttftdoctor import catalog
-from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo
+from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo, Verdict
 from ttftdoctor.errors import TTFTDoctorError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.examine import Examined, examine
@@ -88,16 +89,24 @@ def diagnose(
     return _assemble(log, examined, verdict, findings, Settings(compact_to), slo_ttft_s, machine)
 
 
-def _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine):  # type: ignore[no-untyped-def]
+def _assemble(
+    log: Log,
+    examined: Examined,
+    verdict: Verdict,
+    findings: Sequence[Finding],
+    settings: Settings,
+    slo_ttft_s: float | None,
+    machine: Machine | None,
+) -> Diagnosis:
     e: Evidence = examined.evidence
     warnings = [*log.warnings, *_warnings(e)]
     return Diagnosis(
         version=tool_version(),
         inputs=log.inputs,
         population=e.population,
-        evidence=_with_notes(e, log),
+        evidence=replace(e.grades, notes=(*e.grades.notes, *log.notes)),
         verdict=verdict,
-        causes=findings,
+        causes=tuple(findings),
         ledger=e.ledger,
         splits=e.splits,
         cost_lines=e.lines,
@@ -110,12 +119,6 @@ def _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine): 
     )
 
 
-def _with_notes(e: Evidence, log: Log):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
-    return replace(e.grades, notes=(*e.grades.notes, *log.notes))
-
-
 def _warnings(e: Evidence) -> list[str]:
     out = []
     if e.lines.prefill is not None and not e.fixed_separable and e.has("input_tokens"):
@@ -123,9 +126,7 @@ def _warnings(e: Evidence) -> list[str]:
             "the lengths hardly vary: the constant part and the cost per token cannot be told apart"
         )
     if 0 < e.population.with_ttft < 30:
-        out.append(
-            f"only {e.population.with_ttft} requests have a TTFT: intervals are wide"
-        )
+        out.append(f"only {e.population.with_ttft} requests have a TTFT: intervals are wide")
     if e.repeated.grade == "inferred":
         out.append(
             "repeated tokens are inferred from the lengths of turns; an edited history would "
@@ -145,7 +146,7 @@ def _remedies(
     chosen: list[Remedy] = [
         r
         for r in catalog.remedies()
-        if r.fits(e) and (r.always or present.intersection(r.helps))
+        if (r.fits is None or r.fits(e)) and (r.always or present.intersection(r.helps))
     ]
     gains = []
     together: list[Treatment] = []

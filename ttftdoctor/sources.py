@@ -133,7 +133,11 @@ class Source:
         self._file: Any = None
         self._buffer = b""
         self._document: list[Any] | None = None
-        self.head = self._read_head()
+        try:
+            self.head = self._read_head()
+        except BaseException:
+            self.close()
+            raise
 
     # ---------------------------------------------------------------- opening
 

@@ -24,6 +24,8 @@ NOTICED_S = 0.08
 BELIEVED = 0.4
 #: A part of the log is the scope when it holds this share of the cause's seconds.
 SCOPE_SHARE = 0.8
+#: ... and its rows crowd there by at least this many standard deviations.
+SCOPE_CHANCE = 2.2
 
 Judged = tuple[Cause, Judgement]
 
@@ -132,12 +134,14 @@ def _hidden(e: Evidence, judged: Sequence[Judged]) -> tuple[Judged, dict[str, st
         pair = by_id.get(s.cause)
         if pair is None or not pair[1].judged or pair[1].strength < BELIEVED:
             continue
-        if pair[0].id in ("organic_long_input",):
+        if pair[0].id == "organic_long_input":
             continue
         sick = (
             s.share_in_scope >= 0.3
             and s.seconds_in_scope >= max(0.25, NOTICED_S)
             and s.share_of_cause >= 0.6
+            and s.affected_share >= 0.6
+            and s.chance >= SCOPE_CHANCE
             and s.share_in_scope >= 2.5 * s.share_elsewhere
         )
         if sick and (best is None or s.seconds_in_scope > best[0]):
@@ -158,14 +162,14 @@ def _scope(e: Evidence, primary: Judged) -> dict[str, str] | None:
             continue
         if s.share_of_rows > 0.85 or s.share_in_scope < 2.5 * s.share_elsewhere:
             continue
+        if s.affected_share < SCOPE_SHARE or s.chance < SCOPE_CHANCE:
+            continue
         if best is None or s.share_of_rows < best.share_of_rows:
             best = s
     return None if best is None else {best.column: best.value}
 
 
-def _amplifiers(
-    e: Evidence, judged: Sequence[Judged], primary: Judged
-) -> tuple[Amplifier, ...]:
+def _amplifiers(e: Evidence, judged: Sequence[Judged], primary: Judged) -> tuple[Amplifier, ...]:
     """Queueing behind repeated prefill makes the primary cause worse and would go with it."""
     w = e.wait
     if w is None or primary[0].family != "prefix" or w.mean <= 0:
@@ -200,9 +204,7 @@ def _finding(
     )  # fmt: skip
 
 
-def _status(
-    e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None
-) -> Status:
+def _status(e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None) -> Status:
     if c.id == primary:
         return "primary"
     if not j.judged:

@@ -60,7 +60,7 @@ class Cause:
     weight: float = 1.0
 
 
-def say(text: str, **figures: float | int | str | None) -> Statement:
+def say(text: str, **figures: float | str | None) -> Statement:
     """A sentence of evidence with its figures."""
     return Statement(text, figures)
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
-from ttftdoctor.units import count, seconds, share
+from ttftdoctor.units import seconds, share
 
 
 def judge(e: Evidence) -> Judgement:
@@ -30,8 +30,8 @@ def judge(e: Evidence) -> Judgement:
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     return (
-        f"Turns seem to land on replicas that do not hold their history: {share(e.reuse.miss_share if e.reuse else None)} "
-        f"of the turns that could have reused a prefix missed, at short pauses; that is "
+        "Turns seem to land on replicas that do not hold their history: "
+        f"{share(e.reuse.miss_share if e.reuse else None)} of the turns that could have reused a prefix missed, at short pauses; that is "
         f"{seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)}"
     )
 
@@ -43,7 +43,8 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Route by session id or by prefix (consistent hashing, a session header, a KV-aware router).",
+        "Route by session id or by prefix (consistent hashing, a session header, a KV-aware "
+        "router).",
         "Log the replica that served each request: misses on the same replica would be eviction.",
     ),
     remedies=("session_affinity",),

@@ -31,7 +31,7 @@ def judge(e: Evidence) -> Judgement:
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     return (
-        f"The prompt changes near its head"
+        "The prompt changes near its head"
         + (f" (after {count(e.reuse.stuck_at)} tokens)" if e.reuse and e.reuse.stuck_at else "")
         + f", so the history behind it is prefilled again: {seconds(j.seconds)} of the mean TTFT "
         f"of {seconds(e.mean)} ({share(e.share(j.seconds))})"

@@ -32,9 +32,10 @@ def judge(e: Evidence) -> Judgement:
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     return (
-        f"Cached prefixes are gone when the next turn comes: {share(e.reuse.miss_share if e.reuse else None)} of the "
-        f"turns that could have reused one found nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed "
-        f"again ({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
+        "Cached prefixes are gone when the next turn comes: "
+        f"{share(e.reuse.miss_share if e.reuse else None)} of the turns that could have reused one "
+        f"found nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed again "
+        f"({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
     )
 
 

@@ -31,7 +31,8 @@ def judge(e: Evidence) -> Judgement:
     if c.kind == "idle":
         text = (
             f"{count(c.n)} requests after a silence of {seconds(c.idle_s)} or more took "
-            f"{seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}); the others {seconds(c.warm_p50_s)}"
+            f"{seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}); the others "
+            f"{seconds(c.warm_p50_s)}"
         )
     elif c.kind == "load":
         text = (

@@ -43,7 +43,8 @@ def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     return (
         f"Nothing is wrong: TTFT is {seconds(e.population.ttft_p50_s)} at the median and "
-        f"{seconds(e.population.ttft_p95_s)} at the 95th percentile, and {j.evidence[0].text.split(';')[0]}"
+        f"{seconds(e.population.ttft_p95_s)} at the 95th percentile, and "
+        f"{j.evidence[0].text.split(';')[0]}"
     )
 
 

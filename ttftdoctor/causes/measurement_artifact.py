@@ -1,8 +1,8 @@
 """The number is not a time to first token.
 
 What it is
-    Not streamed or buffered (the first token is the whole answer), a wrong unit, a placeholder,
-    or hidden thinking counted as waiting.
+    Not streamed or buffered (the first token is the whole answer), a wrong unit, a placeholder, or
+    hidden thinking counted as waiting.
 Why the first token waits
     It does not, or not as long as the log says.
 How it is told from its neighbours
@@ -29,32 +29,40 @@ def judge(e: Evidence) -> Judgement:
         return lacking("ttft_us", text="the log has no first-token times")
     found: list[tuple[float, Statement]] = []
     if a.equal_share >= 0.6:
-        found.append((0.6 + 0.38 * a.equal_share, say(
+        text = (
             f"in {share(a.equal_share)} of the requests the first token comes with the last "
             f"(TTFT {seconds(a.ttft_logged_p50_s)}, whole request {seconds(a.e2e_p50_s)}): "
-            "not streamed, or buffered on the way", equal_share=a.equal_share)))
+            "not streamed, or buffered on the way"
+        )
+        found.append((0.6 + 0.38 * a.equal_share, say(text, equal_share=a.equal_share)))
     if a.not_streamed_share >= 0.8:
-        found.append((0.9, say(
-            f"{share(a.not_streamed_share)} of the requests were not streamed",
-            not_streamed_share=a.not_streamed_share)))
+        text = f"{share(a.not_streamed_share)} of the requests were not streamed"
+        found.append((0.9, say(text, not_streamed_share=a.not_streamed_share)))
     if a.after_share >= 0.3:
-        found.append((0.9, say(
-            f"in {share(a.after_share)} of the requests the first token would come after the end, "
-            f"{a.after_factor:.0f} times as late: the units differ" if a.after_factor else
-            "first tokens come after the end", after_share=a.after_share,
-            factor=a.after_factor)))
+        late = f", {a.after_factor:,.0f} times as late" if a.after_factor else ""
+        text = (
+            f"in {share(a.after_share)} of the requests the first token would come after the end"
+            f"{late}: the units differ"
+        )
+        found.append((0.9, say(text, after_share=a.after_share, factor=a.after_factor)))
     if a.unit_mixed:
         found.append((0.85, say(a.unit_mixed, factor=1000)))
     if a.constant_share >= 0.9:
-        found.append((0.85, say(
+        text = (
             f"TTFT is {seconds(a.constant_s)} in {share(a.constant_share)} of the requests, "
-            "whatever their length: a placeholder or a timer, not a measurement",
-            constant_s=a.constant_s, constant_share=a.constant_share)))
+            "whatever their length: a placeholder or a timer, not a measurement"
+        )
+        found.append(
+            (0.85, say(text, constant_s=a.constant_s, constant_share=a.constant_share))
+        )
     if a.thinking_share >= 0.4:
-        found.append((0.55 + 0.4 * min(a.thinking_share, 1.0), say(
+        text = (
             f"TTFT grows with the {a.thinking_basis} by {a.thinking_ms_per_token:.3g} ms each, "
-            f"which explains {share(a.thinking_share)} of it: thinking is counted as waiting",
-            ms_per_token=a.thinking_ms_per_token, thinking_share=a.thinking_share)))
+            f"which explains {share(a.thinking_share)} of it: thinking is counted as waiting"
+        )
+        sure = 0.55 + 0.4 * min(a.thinking_share, 1.0)
+        found.append((sure, say(text, ms_per_token=a.thinking_ms_per_token,
+                                thinking_share=a.thinking_share)))
     if not found:
         return Judgement(
             evidence=(say("first tokens come well before the end, in one unit, and vary"),),

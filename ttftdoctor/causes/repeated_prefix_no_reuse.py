@@ -23,7 +23,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
-from ttftdoctor.units import count, seconds, share
+from ttftdoctor.units import seconds, share
 
 
 def judge(e: Evidence) -> Judgement:

@@ -27,7 +27,7 @@ def judge(e: Evidence) -> Judgement:
         return lacking("attempts", "status", text="the log counts no attempts and has no status")
     if not logged:
         refused = say(
-            f"{count(a.rate_limited)} requests were refused by a limit and {count(a.failed)} failed",
+            f"{count(a.rate_limited)} requests were refused by a limit, {count(a.failed)} failed",
             rate_limited=a.rate_limited, failed=a.failed,
         )  # fmt: skip
         return Judgement(

@@ -153,9 +153,7 @@ def fit_line(
 
     def fit(tau: float, resamples: int) -> tuple[Array, Array, Array]:
         x = np.column_stack(columns)
-        result = quantile_fit(
-            x, ttft, tau=tau, scale=scale, clusters=clusters, resamples=resamples
-        )
+        result = quantile_fit(x, ttft, tau=tau, scale=scale, clusters=clusters, resamples=resamples)
         return result.coef, result.draws, result.residual / scale
 
     tau = 0.5 if lonely else 0.25
@@ -246,9 +244,7 @@ def fit_decode(rows: Rows, load: Load) -> Decode | None:
         index = np.sort(np.random.default_rng(8).choice(index, FIT_ROWS, replace=False))
     per_token = (rows.e2e[index] - rows.ttft[index]) / steps[index]
     clusters = _clusters(rows.session[index])
-    one = quantile_fit(
-        np.ones((len(index), 1)), per_token, clusters=clusters, resamples=100
-    )
+    one = quantile_fit(np.ones((len(index), 1)), per_token, clusters=clusters, resamples=100)
     columns, names = [np.ones(len(index))], ["level"]
     context = (np.nan_to_num(rows.inputs[index]) + rows.outputs[index] / 2) / 1e3
     running = load.running[index]
@@ -318,7 +314,7 @@ def model_groups(rows: Rows) -> list[NDArray[np.bool_]]:
         masks = []
         for code in range(len(scope.names)):
             mask = scope.codes == code
-            if (mask & rows.measured).sum() >= 10:
+            if (mask & rows.measured).sum() >= 6:
                 masks.append(mask)
         if len(masks) > 1:
             return masks[:12]
@@ -336,7 +332,7 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
     if len(groups) > 1:
         fitted: dict[int, tuple[int, Prefill]] = {}
         for mask in groups:
-            line = _fit_or_level(rows.take(mask), _part(load, mask), RESAMPLES // 2)
+            line = _fit_or_level(rows.take(mask), part_of(load, mask), RESAMPLES // 2)
             if line is not None:
                 fitted[int(codes[mask][0])] = (int((mask & rows.measured).sum()), line)
         if fitted:
@@ -346,7 +342,7 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
     return None if line is None else Lines(line, {}, codes)
 
 
-def _part(load: Load, mask: NDArray[np.bool_]) -> Load:
+def part_of(load: Load, mask: NDArray[np.bool_]) -> Load:
     return Load(**{name: value[mask] for name, value in load.__dict__.items()})
 
 

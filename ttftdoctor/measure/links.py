@@ -62,9 +62,7 @@ def by_blocks(frame: pl.DataFrame) -> Links | None:
     common = heads.group_by("block").len().filter(pl.col("len") > 3).select("block")
     heads = heads.join(common, on="block", how="anti").sort("parent")
     children = (
-        usable.select("row", pl.col("prefix_blocks").alias("block"))
-        .explode("block")
-        .sort("row")
+        usable.select("row", pl.col("prefix_blocks").alias("block")).explode("block").sort("row")
     )
     pairs = (
         children.join(heads, on="block", how="inner")
@@ -155,9 +153,7 @@ def _match(
     return parent, settled
 
 
-def _chains(
-    n: int, rows: NDArray[np.int64], parents: NDArray[np.int64], how: str
-) -> Links:
+def _chains(n: int, rows: NDArray[np.int64], parents: NDArray[np.int64], how: str) -> Links:
     """Number the conversations: every row takes the number of its first ancestor."""
     root = np.arange(n, dtype=np.int64)
     root[rows] = parents

@@ -13,7 +13,7 @@ import numpy as np
 
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Lines, Prefill
-from ttftdoctor.measure.rows import Array, Rows
+from ttftdoctor.measure.rows import Array, Mask, Rows
 from ttftdoctor.stats import mean_interval
 from ttftdoctor.treatment import Treatment
 
@@ -75,7 +75,7 @@ class Replay:
             interval=(max(share - half, -1.0), min(share + half, 1.0)),
         )
 
-    def _line_spread(self, treatment: Treatment, counted: Array, centre: float) -> float:
+    def _line_spread(self, treatment: Treatment, counted: Mask, centre: float) -> float:
         """Half width of the gain over four resampled lines, enough for an error's size."""
         if self.lines.main.draws.shape[0] < 20 or self.rows.n > 200_000:
             return 0.05 * abs(centre)

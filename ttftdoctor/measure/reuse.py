@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Rows
@@ -97,14 +98,15 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
     return rows, found
 
 
-def _as_slow_as_first(inputs: Array, repeated: Array, ttft: Array, again: Array) -> bool:
+def _as_slow_as_first(
+    inputs: Array, repeated: Array, ttft: Array, again: NDArray[np.bool_]
+) -> bool:
     """Long prompts of one length: later turns, nearly all history, take as long as first ones.
 
     The two lines fit such a log alike; that thousands of new tokens cost nothing and all of the
     TTFT were a constant is the less likely reading.
     """
-    first = ~again.astype(bool)
-    later = again.astype(bool)
+    first, later = ~again, again
     if first.sum() < 3 or later.sum() < 3:
         return False
     mostly_old = np.median(repeated[later] / inputs[later]) >= 0.7
@@ -135,7 +137,7 @@ def _best(uncached: Array, context: Array, ttft: Array) -> tuple[float, Array]:
 
 
 def _mixed(
-    rows: Rows, load: Load, index: np.typing.NDArray[np.int64], loss_none: float, loss_full: float
+    rows: Rows, load: Load, index: NDArray[np.int64], loss_none: float, loss_full: float
 ) -> tuple[bool, Array]:
     """Some later turns reused, others not: two clear groups under the line of first turns."""
     nothing = rows.cached

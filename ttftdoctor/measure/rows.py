@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -14,6 +14,7 @@ from ttftdoctor.table import SCOPE_COLUMNS
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 #: A column counts as logged when at least this share of the rows has it.
 COVERED = 0.5
@@ -105,7 +106,8 @@ class Rows:
         if self.request_id is not None:
             where = np.arange(self.n)[index]
             ids = tuple(self.request_id[i] for i in where)
-        return replace(self, n=len(arrays["ttft"]), request_id=ids, scopes=scopes, **arrays)
+        changed: dict[str, Any] = {**arrays, "request_id": ids, "scopes": scopes}
+        return replace(self, n=len(arrays["ttft"]), **changed)
 
 
 def prepare(requests: pl.DataFrame) -> Rows:
@@ -140,7 +142,7 @@ def _sessions(
     turns = frame["turn"]
     if _covered(frame, "session_id"):
         sizes = frame.group_by("session_id").len()["len"]
-        single = float((sizes == 1).mean() or 0.0)
+        single = float((sizes == 1).sum()) / max(len(sizes), 1)
         numbered = turns.null_count() < frame.height
         if single <= 0.9 or numbered:
             coded = frame.with_columns(

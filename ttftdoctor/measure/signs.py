@@ -478,6 +478,16 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
     return (best[1], best[2]) if best else (None, np.zeros(rows.n))
 
 
+def _by_chance(inside: int, affected: int, size: int, total: int) -> float:
+    """Standard deviations by which affected rows crowd into a group (hypergeometric)."""
+    if total <= 1 or affected == 0:
+        return 0.0
+    share = size / total
+    mean = affected * share
+    spread = affected * share * (1 - share) * (total - affected) / (total - 1)
+    return (inside - mean) / max(spread, 0.25) ** 0.5
+
+
 def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
     """Where the seconds of each cause lie: one value of a column with nearly all of them.
 
@@ -502,6 +512,9 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
             whole = float(sums[1:].sum())
             if whole <= 0:
                 continue
+            # Few huge rows must not make a scope: the affected rows, too, must lie there.
+            affected = value > 0.25 * whole / max(int((value > 0).sum()), 1)
+            hits = np.bincount(codes[affected], minlength=size)
             for code in np.argsort(-sums)[:3]:
                 if code == 0 or n[code] < 6:
                     continue
@@ -510,12 +523,19 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
                     continue
                 out.append(
                     Scoped(
-                        cause=cause, column=column, value=scope.names[code - 1], n=int(n[code]),
+                        cause=cause,
+                        column=column,
+                        value=scope.names[code - 1],
+                        n=int(n[code]),
                         seconds_in_scope=float(sums[code] / n[code]),
                         share_in_scope=float(sums[code] / max(spent[code], 1e-9)),
                         share_of_cause=float(sums[code] / whole),
                         share_of_rows=float(n[code] / n[1:].sum()),
                         share_elsewhere=float((whole - sums[code]) / max(rest, 1e-9)),
-                    )  # fmt: skip
+                        affected_share=float(hits[code] / max(hits[1:].sum(), 1)),
+                        chance=_by_chance(
+                            int(hits[code]), int(hits[1:].sum()), int(n[code]), int(n[1:].sum())
+                        ),
+                    )
                 )
     return tuple(out)

@@ -11,7 +11,7 @@ from ttftdoctor.diagnosis import Bin, Charts, Slice, Splits
 from ttftdoctor.measure.ledger import bin_width
 from ttftdoctor.measure.lines import Prefill, tpot
 from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Array, Rows
+from ttftdoctor.measure.rows import Mask, Rows
 
 #: Groups shown of one split; the rest are folded into none, the largest come first.
 MOST_GROUPS = 60
@@ -110,7 +110,7 @@ def _names(rows: Rows, column: str) -> pl.Series | list[None]:
     )
 
 
-def charts(rows: Rows, line: Prefill | None, load: Load, peak: Array | None) -> Charts:
+def charts(rows: Rows, line: Prefill | None, load: Load, peak: Mask | None) -> Charts:
     """Tables that only the drawings need: density, line with interval, load through the day."""
     return Charts(
         ttft_by_uncached=_density(rows), line_points=_line(rows, line), load=_load(rows, load, peak)
@@ -157,7 +157,7 @@ def _line(rows: Rows, line: Prefill | None) -> tuple[tuple[float, float, float, 
 
 
 def _load(
-    rows: Rows, load: Load, peak: Array | None
+    rows: Rows, load: Load, peak: Mask | None
 ) -> tuple[dict[str, str | float | bool | None], ...]:
     width = bin_width(rows)
     if width is None or not np.isfinite(load.waiting).any():

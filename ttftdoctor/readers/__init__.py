@@ -127,9 +127,7 @@ class Raw:
         expr = expr.str.strip_chars()
         return pl.when(~expr.str.to_lowercase().is_in(NO_VALUE)).then(expr)
 
-    def number(
-        self, name: str, path: str | None = None, *, strict: bool = True
-    ) -> pl.Expr:
+    def number(self, name: str, path: str | None = None, *, strict: bool = True) -> pl.Expr:
         """The column as Float64. With ``strict`` a cell that is no finite number rejects its row
         (``wrong_type:NAME``, ``not_a_number:NAME``); otherwise it becomes null.
         """
@@ -146,9 +144,7 @@ class Raw:
         finite = value.is_finite().fill_null(False)
         if strict:
             self._problems.append((given & value.is_null(), f"wrong_type:{name}"))
-            self._problems.append(
-                (value.is_not_null() & ~finite, f"not_a_number:{name}")
-            )
+            self._problems.append((value.is_not_null() & ~finite, f"not_a_number:{name}"))
         return pl.when(finite).then(value)
 
     def count(self, name: str, path: str | None = None, *, strict: bool = True) -> pl.Expr:
@@ -282,7 +278,7 @@ class Raw:
         set_aside: pl.Expr | None = None,
     ) -> pl.DataFrame:
         """Build the canonical frame; a reader's own ``reject`` comes before unreadable cells."""
-        verdict = pl.when(pl.lit(False)).then(pl.lit(None, dtype=pl.String))
+        verdict: Any = pl.when(pl.lit(False)).then(pl.lit(None, dtype=pl.String))
         for test, name in self._problems:
             verdict = verdict.when(test.fill_null(False)).then(pl.lit(name))
         problem = verdict.otherwise(pl.lit(None, dtype=pl.String))
@@ -333,8 +329,23 @@ def status_of(text: pl.Expr) -> pl.Expr:
         .when(
             ((code >= 200) & (code < 400)).fill_null(False)
             | word.is_in(
-                ["ok", "success", "succeeded", "successful", "completed", "complete", "done",
-                 "true", "1", "stop", "length", "finished", "status_code_ok", "unset", "0"]
+                [
+                    "ok",
+                    "success",
+                    "succeeded",
+                    "successful",
+                    "completed",
+                    "complete",
+                    "done",
+                    "true",
+                    "1",
+                    "stop",
+                    "length",
+                    "finished",
+                    "status_code_ok",
+                    "unset",
+                    "0",
+                ]
             )
         )
         .then(pl.lit("ok"))

@@ -295,9 +295,7 @@ def _apply_map(
     for canonical, label in options.columns.items():
         name = canonical if canonical in COLUMNS else f"{canonical}_us"
         if name not in COLUMNS:
-            raise InputError(
-                f"--map names no column {canonical!r}", available=", ".join(COLUMNS)
-            )
+            raise InputError(f"--map names no column {canonical!r}", available=", ".join(COLUMNS))
         if label not in by_label:
             raise InputError(
                 f"--map: the log has no field {label!r}",
@@ -375,9 +373,9 @@ def _decide_units(
     numbers = {c: _numbers(records, found[c][0]) for c in found if c in (*_DURATIONS, "_tpot")}
     spans = _spans(found, records)
     outputs = _numbers(records, found["output_tokens"][0]) if "output_tokens" in found else []
-    main = [c for c in ("ttft_us", "e2e_us") if c in open_]
+    main: list[str] = [c for c in ("ttft_us", "e2e_us") if c in open_]
     if main:
-        choices = []
+        choices: list[dict[str, str]] = []
         for combo in itertools.product(("s", "ms", "us", "ns"), repeat=len(main)):
             trial = {**{c: u.unit for c, u in units.items()}, **dict(zip(main, combo, strict=True))}
             if _makes_sense(trial, numbers, spans, outputs):
@@ -572,7 +570,10 @@ class _Builder:
                 exprs[name] = self._duration(raw, name, strict=name == "ttft_us")
                 unit = self.units[name]
                 fields[name] = Field(
-                    self.found[name][0].label, unit.unit, unit.why, unit.kind  # type: ignore[arg-type]
+                    self.found[name][0].label,
+                    unit.unit,
+                    unit.why,
+                    unit.kind,  # type: ignore[arg-type]
                 )
                 if unit.kind != "logged":
                     notes.append(
@@ -611,9 +612,7 @@ class _Builder:
             )  # fmt: skip
         self._end_from_rate(raw, exprs, fields)
 
-    def _end_from_rate(
-        self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]
-    ) -> None:
+    def _end_from_rate(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
         if "e2e_us" in exprs or "ttft_us" not in exprs or "output_tokens" not in exprs:
             return
         steps = (exprs["output_tokens"] - 1).clip(lower_bound=0)

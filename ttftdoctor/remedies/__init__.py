@@ -43,4 +43,4 @@ class Remedy:
     cost: str
     helps: tuple[str, ...]
     always: bool = False
-    fits: Callable[[Evidence], bool] = lambda evidence: True
+    fits: Callable[[Evidence], bool] | None = None

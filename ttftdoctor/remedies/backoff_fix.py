@@ -22,9 +22,7 @@ REMEDY = Remedy(
     order=100,
     title="Fail fast on retries",
     treat=treat,
-    assumptions=(
-        "requests that were retried cost what the others cost",
-    ),
+    assumptions=("requests that were retried cost what the others cost",),
     cost="a first-token deadline and health checks on upstreams",
     helps=("retry_or_ratelimit",),
     always=False,

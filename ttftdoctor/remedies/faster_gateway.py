@@ -22,9 +22,7 @@ REMEDY = Remedy(
     order=120,
     title="Remove the constant",
     treat=treat,
-    assumptions=(
-        "the slow path costs what the fast one costs",
-    ),
+    assumptions=("the slow path costs what the fast one costs",),
     cost="work on the gateway or network",
     helps=("fixed_overhead",),
     always=False,

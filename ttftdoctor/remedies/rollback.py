@@ -22,9 +22,7 @@ REMEDY = Remedy(
     order=110,
     title="Roll back",
     treat=treat,
-    assumptions=(
-        "the earlier version does the same work at its earlier cost",
-    ),
+    assumptions=("the earlier version does the same work at its earlier cost",),
     cost="whatever the new version brought",
     helps=("deploy_regression",),
     always=False,

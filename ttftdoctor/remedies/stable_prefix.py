@@ -22,9 +22,7 @@ REMEDY = Remedy(
     order=30,
     title="Stable prompt head",
     treat=treat,
-    assumptions=(
-        "what changes is moved behind what does not, and the cache does the rest",
-    ),
+    assumptions=("what changes is moved behind what does not, and the cache does the rest",),
     cost="a change in the client or its prompt template",
     helps=("cache_busting_prefix",),
     always=False,

@@ -22,9 +22,7 @@ REMEDY = Remedy(
     order=90,
     title="Warm replicas",
     treat=treat,
-    assumptions=(
-        "no request meets a cold replica",
-    ),
+    assumptions=("no request meets a cold replica",),
     cost="idle replicas kept up",
     helps=("cold_start",),
     always=False,

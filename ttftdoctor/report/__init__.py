@@ -58,15 +58,15 @@ _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def clean(text: object, limit: int = 2000) -> str:
-    """The text on one line, with everything visible that a terminal or a reader could not see.
+    r"""The text on one line, with everything visible that a terminal or a reader could not see.
 
     Control characters (so ANSI escapes), direction overrides, zero-width characters, lone
-    surrogates and line breaks become ``\\x1b``, ``\\u202e`` and the like; ``limit`` cuts.
+    surrogates and line breaks become ``\x1b``, ``\u202e`` and the like; ``limit`` cuts.
 
     Examples
     --------
-    >>> clean("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
+    >>> clean("a\x1b[31mb")
+    'a\\x1b[31mb'
     """
     raw = str(text)
     cut = len(raw) > limit

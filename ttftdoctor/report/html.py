@@ -378,7 +378,12 @@ def _whole_turns(n: int) -> dict[str, Any]:
 
 
 def _turn_reading(rows: Sequence[Slice]) -> str:
-    first, last = rows[0], rows[-1]
+    first = rows[0]
+    # Late turns are few, and those of short chats: the highest well-filled turn tells the growth.
+    filled = [r for r in rows if r.n >= 0.05 * first.n] or list(rows)
+    last = max(filled, key=lambda r: r.ttft_p50_s or 0.0)
+    if last is first:
+        last = filled[-1]
     a, b = first.ttft_p50_s or 0.0, last.ttft_p50_s or 0.0
     if len(rows) == 1 or not a:
         return f"The median TTFT is {seconds(a)}; there is one turn only."
@@ -728,7 +733,7 @@ def _stamp(value: object) -> str | None:
     from datetime import datetime
 
     try:
-        at = datetime.fromisoformat(str(value).replace("Z", "+00:00"))
+        at = datetime.fromisoformat(str(value))
     except ValueError:
         return None
     return at.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")

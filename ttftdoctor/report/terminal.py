@@ -129,8 +129,7 @@ class _Page:
             evidence = prefix_sentences(d)
         room = SCREEN - 2 - self._rows(head) - self._rows(tail)
         kept: list[str] = []
-        for sentence in evidence[:5]:
-            sentence = _cut(sentence, 4 * self.measure)
+        for sentence in (_cut(s, 4 * self.measure) for s in evidence[:5]):
             if kept and self._rows([self._listed("Why", [*kept, sentence])]) > room:
                 break
             kept.append(sentence)
