@@ -47,7 +47,7 @@ Unit = Annotated[
     list[str] | None,
     typer.Option("--unit", help="FIELD=UNIT: unit of a duration (ns, us, ms, s), e.g. first=ms."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, and no report on screen.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; no report on screen if a file is written.")]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text without colour.")]
 Params = Annotated[
     float | None, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")
@@ -129,13 +129,13 @@ def diagnose(
             if target is not None:
                 _write(diagnosis, name, target)
                 written = written or target == "-"
-        if not written and not quiet:
+        files = [target for target in (json_, markdown, html) if target is not None]
+        if not written and not (quiet and files):
             from ttftdoctor.report.terminal import print_to
 
             print_to(_console(no_color), diagnosis)
-            for target in (json_, markdown, html):
-                if target is not None:
-                    _note(f"written: {target}")
+            for target in files:
+                _note(f"written: {target}")
 
 
 @app.command(epilog=EXIT_CODES)

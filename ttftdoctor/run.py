@@ -16,6 +16,7 @@ from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.roofline import Machine, floor_of
 from ttftdoctor.treatment import Treatment
+from ttftdoctor.units import share
 from ttftdoctor.verdict import decide
 
 
@@ -121,6 +122,12 @@ def _assemble(
 
 def _warnings(e: Evidence) -> list[str]:
     out = []
+    a = e.attempts
+    if a is not None and a.failed_share >= 0.1:
+        out.append(
+            f"{share(a.failed_share)} of the requests failed or were refused ({a.rate_limited:,} by "
+            "a limit): what is left may not stand for them"
+        )
     if e.lines.prefill is not None and not e.fixed_separable and e.has("input_tokens"):
         out.append(
             "the lengths hardly vary: the constant part and the cost per token cannot be told apart"

@@ -82,7 +82,7 @@ def _settled(
         elif c.id in ("measurement_artifact", "insufficient_data") and j.judged:
             findings.append(_finding(e, c, j, primary[0].id, None))
         else:
-            needs = j.needs or primary[1].needs or ("ttft_us",)
+            needs = _missing(e, j.needs) or _missing(e, primary[1].needs) or ("ttft_us",)
             findings.append(Finding(id=c.id, family=c.family, status="unjudged", needs=needs,
                                     evidence=() if j.judged else j.evidence))  # fmt: skip
     c, j = primary
@@ -199,9 +199,14 @@ def _finding(
     return Finding(
         id=c.id, family=c.family, status=status, seconds=j.seconds if j.judged else None,
         share_of_ttft=part if j.judged else None, share_of_growth=growth,
-        interval=j.interval, evidence=j.evidence, needs=j.needs,
+        interval=j.interval, evidence=j.evidence, needs=_missing(e, j.needs),
         confidence=round(j.strength, 2),
     )  # fmt: skip
+
+
+def _missing(e: Evidence, needs: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the needed columns that the log does not have."""
+    return tuple(c for c in needs if e.coverage.get(c, 0.0) < 0.5)
 
 
 def _status(e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None) -> Status:

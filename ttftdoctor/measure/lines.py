@@ -228,7 +228,7 @@ def _clusters(session: NDArray[np.int64]) -> NDArray[np.int64] | None:
 
 
 def fit_decode(rows: Rows, load: Load) -> Decode | None:
-    """Time per output token after the first: median, and slopes in context and load.
+    """Time per output token after the first: its level alone, and slopes in context and load.
 
     TPOT = (E2E - TTFT) / (output - 1). Short answers are left out where there are enough others:
     the first steps after a prefill are slower.
@@ -243,8 +243,6 @@ def fit_decode(rows: Rows, load: Load) -> Decode | None:
     if len(index) > FIT_ROWS:
         index = np.sort(np.random.default_rng(8).choice(index, FIT_ROWS, replace=False))
     per_token = (rows.e2e[index] - rows.ttft[index]) / steps[index]
-    clusters = _clusters(rows.session[index])
-    one = quantile_fit(np.ones((len(index), 1)), per_token, clusters=clusters, resamples=100)
     columns, names = [np.ones(len(index))], ["level"]
     context = (np.nan_to_num(rows.inputs[index]) + rows.outputs[index] / 2) / 1e3
     running = load.running[index]
@@ -252,20 +250,31 @@ def fit_decode(rows: Rows, load: Load) -> Decode | None:
         columns.append(context - np.median(context))
         names.append("context")
     if np.isfinite(running).all() and np.ptp(running) >= 2:
-        columns.append(running - np.median(running))
+        columns.append(running)
         names.append("running")
     slopes: dict[str, float | None] = {"context": None, "running": None}
     if len(names) > 1 and len(index) >= 10:
         free = tuple(range(1, len(names)))
         fit = quantile_fit(np.column_stack(columns), per_token, free=free)
         slopes.update(zip(names[1:], (float(v) for v in fit.coef[1:]), strict=True))
+    # The cost of a token is what a request pays that shares its steps with nobody.
+    alone = running == 0
+    few = alone.sum() < max(10, 0.1 * len(index))
+    chosen = np.ones(len(index), dtype=bool) if few else alone
+    level = quantile_fit(
+        np.ones((int(chosen.sum()), 1)),
+        per_token[chosen],
+        clusters=_clusters(rows.session[index][chosen]),
+        resamples=100,
+    )
+    who = "all requests" if few else "requests that found nobody in flight"
     return Decode(
-        per_token=float(np.median((rows.e2e[used] - rows.ttft[used]) / steps[used])),
-        interval=one.interval(0),
+        per_token=float(np.median(per_token[chosen])),
+        interval=level.interval(0),
         per_1k_context=slopes["context"],
         per_running=slopes["running"],
-        n=int(used.sum()),
-        method="median of (E2E - TTFT) / (output tokens - 1)",
+        n=int(chosen.sum()),
+        method=f"median of (E2E - TTFT) / (output tokens - 1) of {who}",
     )
 
 

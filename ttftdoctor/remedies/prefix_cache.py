@@ -27,7 +27,7 @@ REMEDY = Remedy(
         "cached tokens cost what the fitted line says of them",
     ),
     cost="KV memory for the histories between turns; computes once and collects on every turn",
-    helps=("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix", "affinity_loss"),
+    helps=("repeated_prefix_no_reuse",),
     always=True,
     fits=fits,
 )
