@@ -187,7 +187,12 @@ def test_only_the_command_line_prints_and_exits() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             where = f"{module} line {getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                assert node.func.id not in ("print", "exit", "quit", "input",), where
+                assert node.func.id not in (
+                    "print",
+                    "exit",
+                    "quit",
+                    "input",
+                ), where
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 name = f"{node.value.id}.{node.attr}"
                 assert name not in ("sys.exit", "sys.stdout", "sys.stderr", "os._exit"), where

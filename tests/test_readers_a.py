@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,8 @@ def test_no_other_log_is_claimed() -> None:
             if not path.is_file() or path.suffix == ".md":
                 continue
             try:
-                head = Source(str(path)).head
+                with closing(Source(str(path))) as source:
+                    head = source.head
             except InputError:
                 continue
             said = [r.name for r in ours if head.shape in r.shapes and r.recognise(head)]

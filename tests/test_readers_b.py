@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -657,7 +658,8 @@ def test_these_readers_claim_no_foreign_log() -> None:
         ):
             continue
         try:
-            head = Source(str(path)).head
+            with closing(Source(str(path))) as source:
+                head = source.head
         except InputError:
             continue
         assert not {reader.name for reader, _ in claimants(head)} & set(MINE), path

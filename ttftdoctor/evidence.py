@@ -40,6 +40,7 @@ class Artifact:
     thinking_share: float = 0.0
     thinking_ms_per_token: float | None = None
     thinking_basis: str = ""
+    scope: str | None = None
     ttft_logged_p50_s: float | None = None
     e2e_p50_s: float | None = None
 
@@ -72,6 +73,9 @@ class ReusePattern:
     """How later turns were served. Shares are of the ``n`` turns that could have reused.
 
     ``stuck_at``: cached tokens that stay the same while prompts grow; ``stuck_share`` of turns.
+    ``stuck_sessions``: part of the recomputed tokens in sessions that never get past one place;
+    ``mixed_sessions``: part of the sessions with both a deep hit and a miss. ``trimmed_*``: part
+    of the misses and hits whose prompt did not grow by what was said before.
     ``gap_auc`` and ``between_auc``: how well the idle gap, and the tokens of other sessions in
     between, tell misses from hits (0.5 is not at all). ``expiry_s``: gap beyond which turns miss.
     """
@@ -83,6 +87,10 @@ class ReusePattern:
     cached_share: float
     stuck_at: float | None
     stuck_share: float
+    stuck_sessions: float
+    mixed_sessions: float
+    trimmed_misses: float
+    trimmed_hits: float
     write_share: float | None
     gap_p50_s: float | None
     gap_auc: float | None
@@ -102,9 +110,11 @@ class ReusePattern:
 
 @dataclass(frozen=True)
 class Cold:
-    """Slow first requests: after ``idle_s`` of nothing to do, or at the head of the log."""
+    """Slow first requests: after ``idle_s`` of nothing to do, at the head of the log, or in line
+    for a server that starts (``restart``; ``resets`` turns then found every cache empty).
+    """
 
-    kind: str  # idle, start or load
+    kind: str  # idle, start, restart or load
     n: int
     seconds: float
     cold_p50_s: float
@@ -112,6 +122,7 @@ class Cold:
     idle_s: float | None
     separation: float
     worst_s: float
+    resets: int = 0
 
 
 @dataclass(frozen=True)
@@ -129,11 +140,16 @@ class Change:
     seconds: float
     version: str | None
     load_ratio: float | None
+    scope: str | None = None
 
 
 @dataclass(frozen=True)
 class Attempts:
-    """Requests that were tried more than once, and refusals."""
+    """Requests that were tried more than once, and refusals.
+
+    ``near_*``: slow requests during which others beside them (same session, tenant or server)
+    were refused or failed, their seconds, and how often chance alone would bring that about.
+    """
 
     n_retried: int
     share: float
@@ -143,6 +159,20 @@ class Attempts:
     rate_limited: int
     failed: int
     failed_share: float
+    near_n: int = 0
+    near_s: float = 0.0
+    near_share: float = 0.0
+    near_chance: float = 0.0
+
+
+@dataclass(frozen=True)
+class Timer:
+    """Slow requests that are late by one constant, or by whole multiples of it."""
+
+    step_s: float
+    n: int
+    share: float
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -198,6 +228,7 @@ class Evidence:
     change: Change | None = None
     attempts: Attempts | None = None
     contrast: Contrast | None = None
+    timer: Timer | None = None
     scoped: tuple[Scoped, ...] = ()
     fixed_s: float | None = None
     fixed_separable: bool = True
@@ -209,6 +240,7 @@ class Evidence:
     growth_s: float | None = None
     growth_accounts: Mapping[str, float] = field(default_factory=dict)
     growth_kind: str = ""
+    tail: Mapping[str, float] = field(default_factory=dict)
     context_slope_share: float = 0.0
     length_variety: float | None = None
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import polars as pl
 
 from ttftdoctor.diagnosis import (
     Charts,
@@ -17,7 +18,7 @@ from ttftdoctor.diagnosis import (
     PrefillLine,
     RepeatedPrefix,
 )
-from ttftdoctor.evidence import Change, Cold, Evidence, ReusePattern, Wait
+from ttftdoctor.evidence import Artifact, Change, Cold, Contrast, Evidence, ReusePattern, Wait
 from ttftdoctor.intake import Log
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
@@ -27,7 +28,7 @@ from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
 from ttftdoctor.stats import mean_interval
-from ttftdoctor.table import SCHEMA
+from ttftdoctor.table import SCHEMA, SET_ASIDE
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ def examine(log: Log) -> Examined:
     counted = load_of(rows, nobody, nobody)
     rows = _infer_reuse(rows, counted)
     contrast, extra = signs.contrast_of(rows, counted)
+    contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
     lines = fits.fit_lines(replace(rows, ttft=rows.ttft - extra), counted)
     decode = fits.fit_decode(rows, counted)
@@ -68,22 +70,53 @@ def examine(log: Log) -> Examined:
         splits=splits.split(rows),
         coverage=coverage,
         artifact=artifact,
-        reuse=_pattern(rows, counted, None),
+        reuse=_pattern(rows, None, None),
         attempts=None,
     )
     if lines is None:
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
     fixed, new, again = _parts(rows, lines)
     fixed = fixed + extra
-    load = load_of(rows, new + again, again)
+    load = load_of(rows, new + again, again, counted)
     ledger = ledgers.split(rows, fixed, new, again, load)
     groups = ledgers.groups_of(rows)
     predicted = fixed + new + again
     blamed: dict[str, Array] = {}
-    change, blamed["deploy_regression"] = signs.change_of(rows, ledger, load, predicted)
-    cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted)
+    change, blamed["deploy_regression"] = _change(rows, ledger, load, predicted)
+    reset = signs.resets_of(rows, ledger, predicted)
+    cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
+    repeated_again = ledger.accounts["prefill_repeated"]
+    if cold is not None and cold.kind == "restart":
+        repeats = np.nan_to_num(rows.repeated) >= signs.REUSABLE
+        missed = repeats & (rows.cached < 0.2 * np.nan_to_num(rows.repeated))
+        reset |= missed & (blamed["cold_start"] > 0)
+        # History computed again because the caches went with the server is the start's doing.
+        emptied = np.where(reset, np.nan_to_num(repeated_again), 0.0)
+        blamed["cold_start"] = blamed["cold_start"] + emptied
+        repeated_again = repeated_again - emptied
+        counted_rows = np.isfinite(ledger.accounts["unexplained"])
+        cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
+    else:
+        reset = np.zeros(rows.n, dtype=bool)
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
+    timer, late = signs.timer_of(rows, ledger, predicted)
+    if attempts.n_retried > 0:
+        timer = None  # whatever the late ones have in common, it is that they were retried
+    else:
+        left = ledger.accounts["unexplained"] - blamed["cold_start"]
+        n, near_s, found, chance, near = signs.near_refusals(
+            rows, left, predicted, _refused(log, rows)
+        )
+        attempts = replace(
+            attempts, near_n=n, near_s=near_s, near_share=found, near_chance=chance
+        )
+        if n:
+            blamed["retry_or_ratelimit"], timer = near, None
+    if cold is not None and timer is not None:
+        timer = None if cold.seconds >= 0.5 * timer.seconds else timer
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
+    if contrast is None and timer is not None:
+        blamed["fixed_overhead"] = late
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,
@@ -94,7 +127,7 @@ def examine(log: Log) -> Examined:
     sick = _sick_part(rows, again)
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
                   "affinity_loss"):  # fmt: skip
-        everything[cause] = ledger.accounts["prefill_repeated"]
+        everything[cause] = repeated_again
     summary = ledgers.summarise(rows, ledger, groups)
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
@@ -105,27 +138,27 @@ def examine(log: Log) -> Examined:
         base,
         repeated=_repeated(rows, float(np.nansum(ledger.accounts["prefill_repeated"]))),
         ledger=summary,
-        reuse=_pattern(rows, counted, sick),
+        reuse=_pattern(rows, sick, reset),
         wait=_wait(rows, ledger, load, whole, clusters, new + again),
         cold=cold,
         change=change,
         attempts=attempts,
         contrast=contrast,
+        timer=timer if contrast is None else None,
         scoped=signs.scoped_of(rows, everything),
         fixed_s=lines.main.fixed,
         fixed_separable=lines.main.separable,
-        prefill_repeated_s=mean_of["prefill_repeated"],
-        prefill_repeated_interval=_interval(
-            ledger.accounts["prefill_repeated"][whole], clusters, lines.main
-        ),
+        prefill_repeated_s=float(repeated_again[whole].mean()) if whole.any() else 0.0,
+        prefill_repeated_interval=_interval(repeated_again[whole], clusters, lines.main),
         prefill_new_s=mean_of["prefill_new"],
         prefill_new_p95_s=float(np.quantile(ledger.accounts["prefill_new"][whole], 0.95))
         if whole.any()
         else 0.0,
-        unexplained_s=_left_over(ledger, blamed, whole),
+        unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
         growth_s=growth_s,
         growth_accounts=growth,
         growth_kind=kind,
+        tail=_tail(rows, everything, whole),
     )
     return Examined(
         evidence,
@@ -135,13 +168,98 @@ def examine(log: Log) -> Examined:
     )
 
 
-def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Mask) -> float:
+def _no_path(
+    rows: Rows, contrast: Contrast | None, extra: Array, artifact: Artifact
+) -> tuple[Contrast | None, Array, Artifact]:
+    """A slow path that is none: there the number is not a TTFT, or is in another unit."""
+    if contrast is None:
+        return contrast, extra, artifact
+    scope = rows.scopes[contrast.column]
+    there = scope.codes == scope.names.index(contrast.value)
+    found = signs.artifact_of(rows.take(there), {}, None)
+    where = f"{contrast.column} {contrast.value}"
+    none = np.zeros(rows.n)
+    if found.equal_share >= 0.8:
+        return None, none, replace(found, scope=where)
+    ratio = contrast.level_s / max(contrast.best_level_s, 1e-9)
+    if 400 <= ratio <= 2500 and contrast.best_level_s < 0.01:
+        text = (
+            f"{where} is about 1,000 times {contrast.best}: the rows are not all in one unit"
+        )
+        return None, none, replace(artifact, unit_mixed=text, scope=where)
+    return contrast, extra, artifact
+
+
+def _change(
+    rows: Rows, ledger: Ledger, load: Load, predicted: Array
+) -> tuple[Change | None, Array]:
+    """A lasting jump in the cost of the same work: of the whole log, or of one part of it."""
+    found, seconds = signs.change_of(rows, ledger, load, predicted)
+    if found is not None or not rows.order_known:
+        return found, seconds
+    best: tuple[float, Change, Array] | None = None
+    tried = 0
+    for column in ("model", "replica", "tenant", "route"):
+        scope = rows.scopes.get(column)
+        if scope is None or not 2 <= len(scope.names) <= 12:
+            continue
+        for code, name in enumerate(scope.names):
+            mask = scope.codes == code
+            if (mask & rows.measured).sum() < 40 or mask.sum() > 0.95 * rows.n:
+                continue
+            tried += 1
+            part, cost = signs.change_of(
+                rows.take(mask), ledger.take(mask), fits.part_of(load, mask), predicted[mask]
+            )
+            if part is None or part.p_value * 40 > 1e-3:
+                continue
+            total = np.zeros(rows.n)
+            total[mask] = cost
+            share = float(total[rows.measured].mean())
+            if best is None or share > best[0]:
+                best = share, replace(part, seconds=share, scope=f"{column} {name}"), total
+    return (best[1], best[2]) if best is not None else (None, seconds)
+
+
+def _refused(log: Log, rows: Rows) -> Array:
+    """Starts of refused and failed requests on the clock of the rows, sorted."""
+    if rows.epoch_us is None or log.failed.height == 0:
+        return np.empty(0)
+    starts = log.failed["start"].drop_nulls().to_numpy()
+    return np.sort((starts - rows.epoch_us) / 1e6)
+
+
+def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]:
+    """Which cause the slowest tenth of the requests has more of than the typical request.
+
+    People complain of what is late, not of what everybody pays: a share of how much later than
+    the median those requests are.
+    """
+    if whole.sum() < 10:
+        return {}
+    ttft = rows.ttft[whole]
+    late = ttft >= np.quantile(ttft, 0.9)
+    excess = float((ttft[late] - np.median(ttft)).sum())
+    if excess <= 0:
+        return {}
+    out = {}
+    for cause, seconds in blamed.items():
+        value = np.nan_to_num(seconds[whole])
+        out[cause] = float((value[late] - np.median(value)).sum() / excess)
+    return out
+
+
+def _left_over(
+    ledger: Ledger, blamed: dict[str, Array], whole: Mask, late: Array | None
+) -> float:
     """Unexplained seconds less what cold starts, retries and changes were found to cost."""
     if not whole.any():
         return 0.0
     found = np.maximum.reduce(
         [blamed[c] for c in ("cold_start", "retry_or_ratelimit", "deploy_regression")]
     )
+    if late is not None:
+        found = np.maximum(found, late)
     return float((ledger.accounts["unexplained"] - found)[whole].mean())
 
 
@@ -162,11 +280,10 @@ def _coverage(log: Log) -> dict[str, float]:
 
 
 def _aside(log: Log) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for record in log.inputs:
-        for reason, n in record.ttft_set_aside.items():
-            total[reason] = total.get(reason, 0) + n
-    return total
+    """Rows with a logged TTFT that must not be used, by reason; all of them if none has one."""
+    frame = log.requests.filter(pl.col(SET_ASIDE).is_not_null())
+    logged = frame.filter(pl.col("ttft_logged_us").is_not_null())
+    return dict(logged.group_by(SET_ASIDE).len().iter_rows())
 
 
 def _unit_mixed(log: Log) -> str | None:
@@ -192,7 +309,7 @@ def _failures(log: Log) -> tuple[int, int]:
 def _infer_reuse(rows: Rows, load: Load) -> Rows:
     """Fill cached tokens by the timing, model by model, where the log has none."""
     if rows.cached_logged:
-        return rows
+        return _dead_counter(rows, load)
     cached = rows.cached.copy()
     bases, sures = [], []
     for mask in fits.model_groups(rows):
@@ -205,6 +322,22 @@ def _infer_reuse(rows: Rows, load: Load) -> Rows:
         return rows
     basis = known[0] if len(set(known)) == 1 else "inferred: differs by model"
     return replace(rows, cached=cached, cached_basis=basis, cached_sure=min(sures))
+
+
+def _dead_counter(rows: Rows, load: Load) -> Rows:
+    """Cached tokens that are always 0 though TTFT follows only the new tokens are not counted."""
+    if rows.session_grade == "none" or np.nansum(rows.cached) > 0 or np.nansum(rows.written) > 0:
+        return rows
+    blank = replace(
+        rows, cached=np.full(rows.n, np.nan), cached_logged=False, reuse_grade="inferred"
+    )
+    part, found = reuse.infer(blank, load)
+    if found.answer != "full" or found.loss_full is None or found.loss_none is None:
+        return rows
+    if found.loss_full > 0.5 * found.loss_none:
+        return rows
+    note = "cached tokens are always 0 in the log, but TTFT follows only what is new in each turn: "
+    return replace(part, notes=(*rows.notes, note + "the counter is not reported"))
 
 
 def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
@@ -246,12 +379,12 @@ def _sick_part(rows: Rows, again: Array) -> Mask | None:
     return None
 
 
-def _pattern(rows: Rows, load: Load, sick: Mask | None) -> ReusePattern | None:
+def _pattern(rows: Rows, sick: Mask | None, reset: Mask | None) -> ReusePattern | None:
     if sick is not None:
-        found = signs.reuse_pattern(rows.take(sick), fits.part_of(load, sick))
+        found = signs.reuse_pattern(rows.take(sick), None if reset is None else reset[sick])
         if found is not None:
             return found
-    return signs.reuse_pattern(rows, load)
+    return signs.reuse_pattern(rows, reset)
 
 
 def _clusters(rows: Rows, whole: Mask) -> Index | None:

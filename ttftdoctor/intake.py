@@ -12,7 +12,7 @@ from ttftdoctor import catalog
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Options, Raw
-from ttftdoctor.sources import Source, expand
+from ttftdoctor.sources import Source, ahead, expand
 from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field, check, conform
 
 #: How many rejects are shown with their line.
@@ -141,7 +141,9 @@ def _read_source(
     fields: dict[str, Field] = {}
     notes: dict[str, None] = {}
     rows = dropped = 0
-    for chunk in source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap):
+    for chunk in ahead(
+        source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
+    ):
         batch = plan.convert(Raw(chunk.frame, options))
         fields.update({k: v for k, v in batch.fields.items() if k not in fields})
         notes.update(dict.fromkeys(batch.notes))

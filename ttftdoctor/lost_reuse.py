@@ -42,10 +42,20 @@ def kind_of(e: Evidence) -> Lost | None:
     sure = min(sure, r.basis_sure)
     if r.hit_share < NO_HITS:
         return _never(r, sure)
-    if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5 and r.hit_share < 0.35:
-        return Lost(BUSTING, sure, (_stuck(r),), (NO_REUSE,))
     if r.miss_share + r.partial_share < 0.03:
         return None
+    # A conversation that never gets past one place is stuck; one that hits deep and then misses
+    # lost its entries, whatever all prompts share at their head.
+    if r.stuck_sessions >= 0.5 and r.mixed_sessions < 0.2:
+        return Lost(BUSTING, 0.9 * sure, (_stuck_sessions(r),), (NO_REUSE,))
+    if r.trimmed_misses >= 0.6 and r.trimmed_hits <= 0.2 and r.miss_share >= 0.1:
+        text = (
+            f"{share(r.trimmed_misses)} of the misses are turns whose prompt did not grow "
+            f"({share(r.trimmed_hits)} of the hits): the history is cut at its head, and nothing "
+            "behind the cut can be reused"
+        )
+        reason = say(text, trimmed_misses=r.trimmed_misses, trimmed_hits=r.trimmed_hits)
+        return Lost(BUSTING, 0.85 * sure, (reason,), (EVICTION,))
     return _sometimes(r, sure)
 
 
@@ -73,6 +83,18 @@ def _never(r: ReusePattern, sure: float) -> Lost:
     return Lost(NO_REUSE, sure, (say(text, turns=r.n, hit_share=r.hit_share),), alternatives)
 
 
+def _stuck_sessions(r: ReusePattern) -> Statement:
+    place = ""
+    if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.4:
+        place = f" (most at {count(r.stuck_at)} tokens)"
+    return say(
+        f"{share(r.stuck_sessions)} of what was computed again lies in sessions whose cached tokens "
+        f"stay at one place{place} while their prompts grow: the prompt changes there",
+        stuck_sessions=r.stuck_sessions,
+        stuck_at_tokens=r.stuck_at,
+    )
+
+
 def _stuck(r: ReusePattern) -> Statement:
     return say(
         f"cached tokens stay at {count(r.stuck_at)} in {share(r.stuck_share)} of the later turns "
@@ -85,7 +107,7 @@ def _stuck(r: ReusePattern) -> Statement:
 def _sometimes(r: ReusePattern, sure: float) -> Lost:
     mixed = say(
         f"of {count(r.n)} turns that could have reused a prefix {share(r.hit_share)} did, "
-        f"{share(r.miss_share)} found nothing of their history",
+        f"{share(r.partial_share)} in part, {share(r.miss_share)} found nothing of their history",
         turns=r.n,
         hit_share=r.hit_share,
         miss_share=r.miss_share,
@@ -140,7 +162,9 @@ def _sometimes(r: ReusePattern, sure: float) -> Lost:
         + ": the turns seem to land on different replicas"
     )
     reason = say(text, gap_p50_s=r.gap_p50_s, gap_auc=r.gap_auc, between_auc=r.between_auc)
-    return Lost(AFFINITY, (0.75 if short else 0.55) * sure, (mixed, reason), (EVICTION,))
+    # Nothing speaks for routing but that nothing else does: enough whole misses at short pauses.
+    likely = short and r.miss_share >= 0.1 and r.miss_share >= r.partial_share
+    return Lost(AFFINITY, (0.75 if likely else 0.5) * sure, (mixed, reason), (EVICTION,))
 
 
 def judge_prefix(e: Evidence, cause: str) -> Judgement:

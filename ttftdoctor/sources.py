@@ -11,14 +11,16 @@ import bz2
 import glob
 import gzip
 import io
+import itertools
 import json
 import lzma
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast
 
 import polars as pl
 
@@ -26,7 +28,7 @@ from ttftdoctor.errors import InputError
 from ttftdoctor.table import LINE
 
 #: Bytes of log text turned into one raw frame at a time; bounds memory for any log size.
-CHUNK_BYTES = 32 * 2**20
+CHUNK_BYTES = 16 * 2**20
 #: A single line longer than this is rejected by name.
 MAX_LINE_BYTES = 64 * 2**20
 #: A pretty-printed JSON document must fit in memory; beyond this it is refused.
@@ -39,6 +41,11 @@ _SUFFIXES = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".log", ".txt",
 )  # fmt: skip
 _PACKED = (".gz", ".zst", ".bz2", ".xz")
+
+
+T = TypeVar("T")
+#: Types of the raw fields, to be tried in this order.
+Schemas = tuple[Mapping[str, Any], ...]
 
 
 class Shape(Enum):
@@ -76,6 +83,38 @@ class Chunk:
 
     frame: pl.DataFrame
     rejects: tuple[tuple[int, str], ...] = ()
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, each one made in another thread while the one before it is worked on."""
+    made: list[T] = []
+    failed: list[BaseException] = []
+
+    def make() -> None:
+        try:
+            made.extend(itertools.islice(items, 1))
+        except BaseException as error:  # noqa: BLE001  (raised below, in the thread that asked)
+            failed.append(error)
+
+    def start() -> threading.Thread:
+        thread = threading.Thread(target=make, daemon=True)
+        thread.start()
+        return thread
+
+    maker = start()
+    try:
+        while True:
+            maker.join()
+            if failed:
+                raise failed[0]
+            if not made:
+                return
+            item = made.pop()
+            maker = start()
+            yield item
+            del item  # not held while the next one is awaited
+    finally:
+        maker.join()
 
 
 def expand(paths: list[str]) -> list[str]:
@@ -174,11 +213,13 @@ class Source:
     def _read(self, size: int) -> bytes:
         if self._stream is None:
             self._stream = self._open()
+        # What is unpacked is asked for in steps, so that little is lost where a file is damaged.
+        step = CHUNK_BYTES if isinstance(self._stream, io.BufferedReader) else 2**22
         parts: list[bytes] = []
         got = 0
         try:
             while got < size:
-                part = self._stream.read(min(size - got, 2**22))
+                part = self._stream.read(min(size - got, step))
                 if not part:
                     break
                 parts.append(part)
@@ -195,7 +236,7 @@ class Source:
             raise InputError(
                 "the packed file is damaged", where=self.path, why=str(error)
             ) from None
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     # ------------------------------------------------------------------- head
 
@@ -323,7 +364,12 @@ class Source:
     # ------------------------------------------------------------------- rows
 
     def chunks(
-        self, schema: Mapping[str, Any], *, whole: bool = False, unwrap: str | None = None
+        self,
+        schema: Mapping[str, Any],
+        *,
+        whole: bool = False,
+        unwrap: str | None = None,
+        numbers: Mapping[str, Any] | None = None,
     ) -> Iterator[Chunk]:
         """Yield the rows as raw frames with ``line`` and the fields of ``schema``.
 
@@ -335,7 +381,11 @@ class Source:
             One chunk with everything in it.
         unwrap
             Name of the list inside a single document whose elements are the records.
+        numbers
+            Other types for fields of ``schema`` (JSON only): tried first, block by block. A block
+            where a value is of another type is read by ``schema``.
         """
+        schemas = ({**schema, **numbers}, schema) if numbers else (schema,)
         shape = self.head.shape
         if shape is Shape.PARQUET:
             yield self._parquet_chunk(schema)
@@ -344,14 +394,14 @@ class Source:
         elif shape is Shape.TEXT:
             yield from self._text_chunks(whole)
         elif self._document is not None:
-            yield self._document_chunk(schema, unwrap)
+            yield self._document_chunk(schemas, unwrap)
         else:
-            parts = list(self._json_chunks(schema)) if whole else None
+            parts = list(self._json_chunks(schemas)) if whole else None
             if parts is None:
-                yield from self._json_chunks(schema)
+                yield from self._json_chunks(schemas)
             elif parts:
                 yield Chunk(
-                    pl.concat([p.frame for p in parts]), tuple(r for p in parts for r in p.rejects)
+                    _stack([p.frame for p in parts]), tuple(r for p in parts for r in p.rejects)
                 )
 
     def _parquet_chunk(self, schema: Mapping[str, Any]) -> Chunk:
@@ -388,7 +438,7 @@ class Source:
             ) from None
         return Chunk(frame.with_row_index(LINE, offset=2).with_columns(pl.col(LINE).cast(pl.Int64)))
 
-    def _document_chunk(self, schema: Mapping[str, Any], unwrap: str | None) -> Chunk:
+    def _document_chunk(self, schemas: Schemas, unwrap: str | None) -> Chunk:
         document = self._document or []
         values: list[Any] = document
         if unwrap is not None and self.head.outer is not None:
@@ -403,13 +453,13 @@ class Source:
                 numbers.append(number)
             else:
                 rejects.append((number, "not_an_object"))
-        frame, more = _frame_of(good, numbers, schema)
+        frame, more = _frame_of(good, numbers, schemas)
         return Chunk(frame, tuple(rejects + more))
 
     def _text_chunks(self, whole: bool) -> Iterator[Chunk]:
         parts: list[pl.DataFrame] = []
         bad: list[tuple[int, str]] = []
-        for data, number, rejects in self._line_blocks():
+        for data, number, _, rejects in self._line_blocks():
             lines = data.decode("utf-8", errors="replace").split("\n")
             if lines and lines[-1] == "":
                 lines.pop()
@@ -429,36 +479,41 @@ class Source:
         if whole and parts:
             yield Chunk(pl.concat(parts), tuple(bad))
 
-    def _json_chunks(self, schema: Mapping[str, Any]) -> Iterator[Chunk]:
-        for data, number, rejects in self._line_blocks():
-            frame, more = _parse_block(data, number, schema)
+    def _json_chunks(self, schemas: Schemas) -> Iterator[Chunk]:
+        for data, number, lines, rejects in self._line_blocks():
+            frame, more = _parse_block(data, number, lines, schemas)
+            if any(frame.schema[name] != kind for name, kind in schemas[0].items()):
+                schemas = schemas[-1:]
             yield Chunk(frame, rejects + tuple(more))
 
-    def _line_blocks(self) -> Iterator[tuple[bytes, int, tuple[tuple[int, str], ...]]]:
-        """Blocks of whole lines, the number of their first line, and lines too long to hold."""
+    def _line_blocks(self) -> Iterator[tuple[bytes, int, int, tuple[tuple[int, str], ...]]]:
+        """Blocks of whole lines: bytes, number of the first line, lines, lines too long to hold."""
         number = 1
         rest, self._buffer = self._buffer, b""
         rejects: list[tuple[int, str]] = []
         while True:
             part = self._read(CHUNK_BYTES)
-            data = rest + part
             if not part:
-                if data:
-                    yield data, number, tuple(rejects)
-                elif rejects:
-                    yield b"", number, tuple(rejects)
+                if rest or rejects:
+                    lines = rest.count(b"\n") + (bool(rest) and not rest.endswith(b"\n"))
+                    yield rest, number, lines, tuple(rejects)
                 return
-            cut = data.rfind(b"\n") + 1
-            if cut == 0 and len(data) > MAX_LINE_BYTES:
-                rejects.append((number, "line_too_long"))
-                rest = self._skip_line()
-                number += 1
+            cut = part.rfind(b"\n") + 1
+            if cut == 0:
+                cut, part, rest = rest.rfind(b"\n") + 1, rest + part, b""
+            if cut == 0:
+                rest = part
+                if len(rest) > MAX_LINE_BYTES:
+                    rejects.append((number, "line_too_long"))
+                    rest = self._skip_line()
+                    number += 1
                 continue
-            block, rest = data[:cut], data[cut:]
-            if block:
-                yield block, number, tuple(rejects)
-                rejects = []
-                number += block.count(b"\n")
+            block = b"".join((rest, memoryview(part)[:cut]))
+            rest = part[cut:]
+            lines = block.count(b"\n")
+            yield block, number, lines, tuple(rejects)
+            rejects = []
+            number += lines
 
     def _skip_line(self) -> bytes:
         while True:
@@ -518,14 +573,18 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Put raw frames on top of each other; a field read as numbers here and text there is text."""
+    return pl.concat(frames, how="vertical_relaxed")
+
+
 def _parse_block(
-    data: bytes, number: int, schema: Mapping[str, Any]
+    data: bytes, number: int, lines: int, schemas: Schemas
 ) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Parse a block of JSON lines at once; where that fails, halve it until the bad lines show."""
-    lines = data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
-    if data.strip():
+    if data and not data.isspace():
         try:
-            frame = _read_lines(data, schema)
+            frame = _read_lines(data, schemas)
             if frame.height == lines:
                 numbered = frame.with_row_index(LINE, offset=number)
                 return numbered.with_columns(pl.col(LINE).cast(pl.Int64)), []
@@ -534,10 +593,10 @@ def _parse_block(
         if len(data) > 2**18 and lines > 64:
             middle = data.find(b"\n", len(data) // 2) + 1
             if 0 < middle < len(data):
-                a, bad_a = _parse_block(data[:middle], number, schema)
-                after = number + data[:middle].count(b"\n")
-                b, bad_b = _parse_block(data[middle:], after, schema)
-                return pl.concat([a, b]), bad_a + bad_b
+                some = data.count(b"\n", 0, middle)
+                a, bad_a = _parse_block(data[:middle], number, some, schemas)
+                b, bad_b = _parse_block(data[middle:], number + some, lines - some, schemas)
+                return _stack([a, b]), bad_a + bad_b
     good: list[bytes] = []
     numbers: list[int] = []
     rejects: list[tuple[int, str]] = []
@@ -559,17 +618,26 @@ def _parse_block(
                     rejects.append((number + offset, "too_deep"))
             else:
                 rejects.append((number + offset, "not_an_object"))
-    frame, more = _frame_of(good, numbers, schema)
+    frame, more = _frame_of(good, numbers, schemas)
     return frame, rejects + more
 
 
-def _read_lines(data: bytes, schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Read JSON lines. Declared structs are read as text and decoded: over ten times as fast."""
+def _read_lines(data: bytes, schemas: Schemas) -> pl.DataFrame:
+    """Read JSON lines by the first schema that fits.
+
+    Declared structs are read as text and decoded: over ten times as fast.
+    """
+    for schema in schemas[:-1]:
+        try:
+            return _read_lines(data, (schema,))
+        except pl.exceptions.PolarsError:
+            pass
+    schema = schemas[-1]
     structs = {name: kind for name, kind in schema.items() if "Struct" in str(kind)}
     if structs:
         try:
             texts = {**schema, **dict.fromkeys(structs, pl.String)}
-            frame = pl.read_ndjson(io.BytesIO(data), schema=texts)
+            frame = pl.read_ndjson(data, schema=texts)
             return frame.with_columns(
                 pl.col(name).str.json_decode(kind) for name, kind in structs.items()
             )
@@ -577,27 +645,27 @@ def _read_lines(data: bytes, schema: Mapping[str, Any]) -> pl.DataFrame:
             # Decoding is the stricter way; a few lines can afford the slow one.
             if len(data) > 2**16:
                 raise
-    return pl.read_ndjson(io.BytesIO(data), schema=dict(schema))
+    return pl.read_ndjson(data, schema=dict(schema))
 
 
 def _frame_of(
-    lines: list[bytes], numbers: list[int], schema: Mapping[str, Any]
+    lines: list[bytes], numbers: list[int], schemas: Schemas
 ) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Frame of lines known to be JSON objects; a field of another shape than declared rejects."""
     if not lines:
-        return pl.DataFrame(schema={LINE: pl.Int64, **dict(schema)}), []
+        return pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]}), []
     try:
-        frame = _read_lines(b"\n".join(lines), schema)
+        frame = _read_lines(b"\n".join(lines), schemas)
         if frame.height == len(lines):
             return frame.insert_column(0, pl.Series(LINE, numbers, dtype=pl.Int64)), []
     except pl.exceptions.PolarsError:
         pass
     if len(lines) == 1:
         return (
-            pl.DataFrame(schema={LINE: pl.Int64, **dict(schema)}),
+            pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]}),
             [(numbers[0], "wrong_shape")],
         )
     half = len(lines) // 2
-    a, bad_a = _frame_of(lines[:half], numbers[:half], schema)
-    b, bad_b = _frame_of(lines[half:], numbers[half:], schema)
-    return pl.concat([a, b]), bad_a + bad_b
+    a, bad_a = _frame_of(lines[:half], numbers[:half], schemas)
+    b, bad_b = _frame_of(lines[half:], numbers[half:], schemas)
+    return _stack([a, b]), bad_a + bad_b

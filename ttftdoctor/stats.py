@@ -7,6 +7,7 @@ fixed seed unless another is given.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 SEED = 20260310
+#: Beyond this many rows, ranks and fits are taken from a sample of as many (:func:`thin`).
+MOST_ROWS = 50_000
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,18 @@ class QuantileFit:
         low, high = np.quantile(self.draws[:, index], [tail, 1 - tail])
         value = float(self.coef[index])
         return min(float(low), value), max(float(high), value)
+
+
+def thin(n: int, most: int = MOST_ROWS, seed: int = SEED) -> NDArray[np.int64]:
+    """Row numbers of a sample that is spread evenly: one row of each of ``most`` equal stretches.
+
+    The same for the same ``n`` and seed; in ascending order; all rows where there are no more
+    than ``most``.
+    """
+    if n <= most:
+        return np.arange(n)
+    place = np.arange(most) + np.random.default_rng(seed).random(most)
+    return np.minimum(place * (n / most), n - 1).astype(np.int64)
 
 
 def quantile_fit(
@@ -72,8 +87,17 @@ def quantile_fit(
     Returns
     -------
     QuantileFit
+        Of more than ``MOST_ROWS`` rows the coefficients are those of a sample (:func:`thin`).
     """
     n, p = x.shape
+    if n > MOST_ROWS:
+        some = thin(n)
+        part = quantile_fit(
+            x[some], y[some], tau=tau, scale=None if scale is None else scale[some],
+            clusters=None if clusters is None else clusters[some], resamples=resamples, free=free,
+            seed=seed,
+        )  # fmt: skip
+        return QuantileFit(part.coef, part.draws, y - x @ part.coef)
     weight = np.ones(n) if scale is None else 1.0 / scale
     xs, ys = x * weight[:, None], y * weight
     rng = np.random.default_rng(seed)
@@ -85,7 +109,7 @@ def quantile_fit(
         size = int(groups.max()) + 1
         counts = rng.multinomial(size, np.full(size, 1.0 / size), size=resamples)
         parts = []
-        step = max(1, int(4e6 // max(n, 1)))
+        step = max(1, int(1e5 // max(n, 1)))  # what is worked on stays in the processor's cache
         for at in range(0, resamples, step):
             rows = counts[at : at + step][:, groups].astype(float)
             first = np.repeat(coef[None, :], rows.shape[0], axis=0)
@@ -113,10 +137,13 @@ def _majorise(
     smooth = size * (1e-3 if warm else 0.3)
     if not warm:
         coef = _solve(_gram(counts, outer, p), counts @ (x * y[:, None]), free)
+    a = np.empty_like(counts)
     for _ in range(iterations):
-        residual = np.abs(y[None, :] - coef @ x.T)
-        a = counts / (smooth + residual)
-        coef = _solve(_gram(a, outer, p), (a * y[None, :]) @ x + tilt, free)
+        np.matmul(coef, x.T, out=a)
+        np.abs(np.subtract(y, a, out=a), out=a)
+        np.divide(counts, np.add(a, smooth, out=a), out=a)
+        gram = _gram(a, outer, p)
+        coef = _solve(gram, np.multiply(a, y, out=a) @ x + tilt, free)
         smooth = max(smooth * 0.7, size * 1e-5)
     return coef
 
@@ -155,24 +182,38 @@ def pinball(residual: Array, tau: float) -> float:
 def auc(positive: Array, negative: Array) -> float | None:
     """Chance that a value of the first sample exceeds one of the second (ties count half).
 
-    The Mann-Whitney statistic over the number of pairs; None if a sample is empty.
+    The Mann-Whitney statistic over the number of pairs; None if a sample is empty. A sample of
+    more than ``MOST_ROWS`` values is thinned (:func:`thin`).
     """
-    from scipy.stats import rankdata
-
+    positive, negative = positive[thin(len(positive))], negative[thin(len(negative))]
     a, b = len(positive), len(negative)
     if a == 0 or b == 0:
         return None
-    ranks = rankdata(np.concatenate([positive, negative]))
+    ranks = rank(np.concatenate([positive, negative]))
     return float((ranks[:a].sum() - a * (a + 1) / 2) / (a * b))
 
 
-def rank_correlation(x: Array, y: Array) -> float | None:
-    """Spearman's rank correlation; None with fewer than five pairs or without spread."""
-    from scipy.stats import rankdata
+def rank(values: Array) -> Array:
+    """Ranks from 1; equal values share the mean of their ranks. No value may be NaN."""
+    order = np.argsort(values)
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(values)])
+    size = np.diff(np.append(first, len(values)))
+    out = np.empty(len(values))
+    out[order] = np.repeat(first + (size + 1) / 2, size)
+    return out
 
+
+def rank_correlation(x: Array, y: Array) -> float | None:
+    """Spearman's rank correlation; None with fewer than five pairs or without spread.
+
+    Of more than ``MOST_ROWS`` pairs a sample is taken (:func:`thin`).
+    """
+    some = thin(len(x))
+    x, y = x[some], y[some]
     if len(x) < 5 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    return float(np.corrcoef(rank(x), rank(y))[0, 1])
 
 
 def two_levels(values: Array, weights: Array | None = None) -> tuple[float, float, float] | None:
@@ -203,8 +244,6 @@ def mean_interval(
 
     The cluster-robust (sandwich) standard error of a ratio mean with the normal quantile.
     """
-    from scipy.stats import norm
-
     n = len(values)
     centre = float(values.mean()) if n else 0.0
     if n < 2:
@@ -216,5 +255,5 @@ def mean_interval(
         sums = np.bincount(clusters, weights=values - centre, minlength=size)
         used = int((np.bincount(clusters, minlength=size) > 0).sum())
         error = float(np.sqrt(np.sum(sums**2) * used / max(used - 1, 1))) / n
-    z = float(norm.ppf(0.5 + level / 2))
+    z = NormalDist().inv_cdf(0.5 + level / 2)
     return centre - z * error, centre + z * error

@@ -20,6 +20,8 @@ CONTRIBUTING_SHARE = 0.08
 MINOR_SHARE = 0.02
 #: ... and for this long, below which nobody complains.
 NOTICED_S = 0.08
+#: ... and for rare but long delays (starts, retries) this long on average.
+RARE_S = 0.03
 #: Under this strength a cause is not believed to be at work.
 BELIEVED = 0.4
 #: A part of the log is the scope when it holds this share of the cause's seconds.
@@ -102,6 +104,9 @@ def _score(e: Evidence, pair: Judged) -> float:
     extra = j.seconds
     if c.family == "prefix":
         extra += _amplified(pair, e)
+    tail = e.tail.get(c.id)
+    if tail is not None and c.family in ("input", "service", "load"):
+        extra *= 0.4 + 0.6 * min(max(tail, 0.0), 1.0) * 1.5
     return extra * j.strength * c.weight
 
 
@@ -119,10 +124,13 @@ def _primary(e: Evidence, judged: Sequence[Judged]) -> Judged:
         if c.id == "healthy" or not j.judged or j.strength < BELIEVED or not j.seconds:
             continue
         total = j.seconds + _amplified(pair, e)
-        if total >= max(PRIMARY_SHARE * mean, NOTICED_S):
+        noticed = RARE_S if c.family == "service" else NOTICED_S
+        if total >= max(PRIMARY_SHARE * mean, noticed):
             able.append(pair)
     if not able:
-        return healthy
+        unknown = next(p for p in judged if p[0].id == "insufficient_data")
+        # A log that is mostly unexplained is no healthy one, whatever else was not found.
+        return healthy if healthy[1].strength >= BELIEVED else unknown
     return max(able, key=lambda pair: _score(e, pair))
 
 
@@ -238,6 +246,10 @@ def _confidence(e: Evidence, judged: Sequence[Judged], primary: Judged) -> float
     else:
         blind = sum(not x.judged for k, x in judged if k.family in ("prefix", "load"))
         confidence *= 0.97**blind
+        lengths = [s.input_p50 or 0.0 for s in e.splits.by_input_length]
+        if e.reuse is None and e.repeated.grade == "none" and max(lengths, default=0.0) > 1500:
+            # Long prompts of unknown ancestry may well repeat one another.
+            confidence = min(confidence, 0.55)
     n = e.population.with_ttft
     confidence *= min(1.0, 0.75 + 0.25 * min(n / 30, 1.0))
     return round(min(max(confidence, 0.05), 0.99), 2)

@@ -29,10 +29,11 @@ def judge(e: Evidence) -> Judgement:
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
+    lost = 1 - e.reuse.hit_share if e.reuse else None
     return (
         "Turns seem to land on replicas that do not hold their history: "
-        f"{share(e.reuse.miss_share if e.reuse else None)} of the turns that could have reused a prefix missed, at short pauses; that is "
-        f"{seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)}"
+        f"{share(lost)} of the turns that could have reused a prefix got little or nothing, at "
+        f"short pauses; that is {seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)}"
     )
 
 

@@ -33,8 +33,8 @@ def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     return (
         "Cached prefixes are gone when the next turn comes: "
-        f"{share(e.reuse.miss_share if e.reuse else None)} of the turns that could have reused one "
-        f"found nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed again "
+        f"{share(1 - e.reuse.hit_share if e.reuse else None)} of the turns that could have reused "
+        f"one got little or nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed again "
         f"({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
     )
 

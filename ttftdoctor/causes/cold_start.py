@@ -34,6 +34,13 @@ def judge(e: Evidence) -> Judgement:
             f"{seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}); the others "
             f"{seconds(c.warm_p50_s)}"
         )
+    elif c.kind == "restart":
+        text = (
+            f"{count(c.n)} requests waited {seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}) "
+            "while their server gave no token to anybody, and then all got theirs: it was starting"
+        )
+        if c.resets:
+            text += f"; {count(c.resets)} turns found every cache emptied at once"
     elif c.kind == "load":
         text = (
             f"the server logs that it loaded the model before {count(c.n)} requests: "
@@ -41,7 +48,7 @@ def judge(e: Evidence) -> Judgement:
         )
     else:
         text = (
-            f"the first {count(c.n)} requests took {seconds(c.cold_p50_s)} "
+            f"{_first(c.n)} took {seconds(c.cold_p50_s)} "
             f"(worst {seconds(c.worst_s)}); later ones {seconds(c.warm_p50_s)}"
         )
     strength = min(0.95, 0.55 + 0.4 * c.separation) if c.n >= 2 or c.kind == "load" else 0.6
@@ -53,6 +60,10 @@ def judge(e: Evidence) -> Judgement:
     )  # fmt: skip
 
 
+def _first(n: int) -> str:
+    return "the first request" if n == 1 else f"the first {count(n)} requests"
+
+
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     c = e.cold
@@ -61,6 +72,7 @@ def headline(e: Evidence, j: Judgement) -> str:
     when = {
         "idle": f"after a silence of {seconds(c.idle_s)} or more",
         "start": "at the start",
+        "restart": "while their server was starting",
         "load": "while the model is loaded",
     }[c.kind]
     return (

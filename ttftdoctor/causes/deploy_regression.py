@@ -31,6 +31,8 @@ def judge(e: Evidence) -> Judgement:
         f"since {c.at or 'a moment'} (line {c.row}) the same work takes {c.ratio:.2f} times as "
         f"long: {seconds(c.before_p50_s)} before, {seconds(c.after_p50_s)} after"
     )
+    if c.scope:
+        text = f"on {c.scope}: {text}"
     if c.version:
         text += f"; the version changed from {c.version}"
     strength = 0.95 if c.version else 0.8
@@ -50,8 +52,9 @@ def headline(e: Evidence, j: Judgement) -> str:
     if c is None:
         return "The service changed"
     release = f" ({c.version})" if c.version else ""
+    where = f" on {c.scope}" if c.scope else ""
     return (
-        f"Since {c.at or 'one moment'}{release} the same work takes {c.ratio:.1f} times as long: "
+        f"Since {c.at or 'one moment'}{release}{where} the same work takes {c.ratio:.1f} times as long: "
         f"TTFT {seconds(c.before_p50_s)} before and {seconds(c.after_p50_s)} after, "
         f"{share(e.share(j.seconds))} of all TTFT"
     )

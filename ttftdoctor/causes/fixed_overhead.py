@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.evidence import Evidence
-from ttftdoctor.units import seconds, share
+from ttftdoctor.units import count, seconds, share
 
 #: A constant below this is what networks and front ends usually cost.
 USUAL_S = 0.3
@@ -36,6 +36,15 @@ def judge(e: Evidence) -> Judgement:
             evidence=(say(text, constant_s=c.constant_s, level_s=c.level_s,
                           best_level_s=c.best_level_s),),
         )  # fmt: skip
+    t = e.timer
+    if t is not None:
+        text = (
+            f"{count(t.n)} requests ({share(t.share)}) are late by {seconds(t.step_s)} or whole "
+            "multiples of it, whatever their length and the load: a timer on the path"
+        )
+        return Judgement(
+            strength=0.75, seconds=t.seconds, evidence=(say(text, step_s=t.step_s, n=t.n),)
+        )
     if e.fixed_s is None or not e.fixed_separable:
         return lacking("input_tokens", text="the lengths hardly vary (or are not logged), so a "
                        "constant cannot be told from prefill")  # fmt: skip
@@ -58,6 +67,12 @@ def headline(e: Evidence, j: Judgement) -> str:
         return (
             f"A constant of {seconds(c.constant_s)} on {c.column} {c.value}: {seconds(c.level_s)} "
             f"there against {seconds(c.best_level_s)} on {c.best}, whatever the tokens"
+        )
+    t = e.timer
+    if t is not None:
+        return (
+            f"A timer: {share(t.share)} of the requests are late by {seconds(t.step_s)} or a "
+            f"multiple of it, {share(e.share(j.seconds))} of all TTFT"
         )
     return (
         f"Every request pays a constant of {seconds(e.fixed_s)}, whatever its length: "

@@ -52,7 +52,7 @@ def judge(e: Evidence) -> Judgement:
         )  # fmt: skip
     part = e.share(e.unexplained_s) or 0.0
     strength = 0.0
-    if part >= 0.45 and (e.mean or 0) >= 0.5:
+    if part >= 0.25:
         strength = 0.4 + 0.5 * min(part, 1.0)
     return Judgement(
         strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,

@@ -28,9 +28,10 @@ def judge(e: Evidence) -> Judgement:
     if a.n == 0:
         return lacking("ttft_us", text="the log has no first-token times")
     found: list[tuple[float, Statement]] = []
+    on = f" on {a.scope}" if a.scope else ""
     if a.equal_share >= 0.6:
         text = (
-            f"in {share(a.equal_share)} of the requests the first token comes with the last "
+            f"in {share(a.equal_share)} of the requests{on} the first token comes with the last "
             f"(TTFT {seconds(a.ttft_logged_p50_s)}, whole request {seconds(a.e2e_p50_s)}): "
             "not streamed, or buffered on the way"
         )

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.evidence import Evidence
-from ttftdoctor.units import count, seconds, share
+from ttftdoctor.units import count, milliseconds, seconds, share
 
 #: New prefill shorter than this at the 95th percentile is not what people complain about.
-SLOW_S = 1.0
+SLOW_S = 1.5
 
 
 def judge(e: Evidence) -> Judgement:
@@ -35,10 +35,10 @@ def judge(e: Evidence) -> Judgement:
         say(f"prefill of new tokens takes {seconds(seconds_new)} on average and {seconds(slow)} "
             "at the 95th percentile", prefill_new_s=seconds_new, prefill_new_p95_s=slow)
     ]  # fmt: skip
-    if line is not None and lengths:
+    if line is not None and lengths and line.ms_per_1k_tokens > 0:
         evidence.append(
             say(f"prompts reach {count(max(lengths))} tokens; 1,000 uncached tokens cost "
-                f"{line.ms_per_1k_tokens:.3g} ms", longest_p50=max(lengths),
+                f"{milliseconds(line.ms_per_1k_tokens)}", longest_p50=max(lengths),
                 ms_per_1k_tokens=line.ms_per_1k_tokens)
         )  # fmt: skip
     strength = 0.0
@@ -72,5 +72,5 @@ CAUSE = Cause(
         "Use chunked prefill so that long prompts do not stall the short ones.",
     ),
     remedies=("history_compaction", "chunked_prefill"),
-    weight=0.6,
+    weight=0.8,
 )

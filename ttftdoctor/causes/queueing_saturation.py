@@ -22,6 +22,10 @@ from ttftdoctor.evidence import Evidence
 from ttftdoctor.units import seconds, share
 
 
+#: Waiting this many times the prefill ahead is waiting for slots.
+SLOTS_FROM = 5.0
+
+
 def judge(e: Evidence) -> Judgement:
     """Blame the wait; call the part behind repeated prefill amplified."""
     w = e.wait
@@ -57,6 +61,12 @@ def judge(e: Evidence) -> Judgement:
             say(f"the engine itself logs a queue time of {seconds(w.logged_mean)} on average",
                 queue_logged_s=w.logged_mean)
         )  # fmt: skip
+    if w.per_backlog is not None and w.per_backlog > SLOTS_FROM and w.other > 0.5 * w.mean:
+        text = (
+            f"the wait is {w.per_backlog:,.0f} times the prefill that was ahead: requests wait for "
+            "slots that decoding holds, not for prefill"
+        )
+        evidence.append(say(text, per_backlog=w.per_backlog))
     follows = max(w.follows_backlog or 0.0, w.follows_running or 0.0)
     strength = 0.2 + 0.7 * min(max(follows, 0.0) / 0.5, 1.0)
     if w.logged_mean and w.logged_mean >= 0.3 * max(w.mean, 1e-9):

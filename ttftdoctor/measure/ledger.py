@@ -6,7 +6,7 @@ logged queue time or slots taken by decoding can explain it, and is called unexp
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,15 @@ class Ledger:
     follows_decoding: float | None
     follows_running: float | None
 
+    def take(self, mask: NDArray[np.bool_]) -> Ledger:
+        """The same for some of the rows."""
+        return replace(
+            self,
+            accounts={name: value[mask] for name, value in self.accounts.items()},
+            decoding=self.decoding[mask],
+            residual=self.residual[mask],
+        )
+
     @property
     def wait(self) -> Array:
         """All waiting of each row."""
@@ -66,7 +75,7 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     spare = np.clip(np.nan_to_num(residual), 0.0, None)
     # Nobody waits longer than the work ahead takes, unless decoding slows that work down; with
     # several servers behind one name most wait for nothing and a few for all of it.
-    most = 0.0 if per_backlog is None else max(SLACK * per_backlog, 1.0)
+    most = 0.0 if per_backlog is None else max(SLACK * min(per_backlog, MOST_PER_BACKLOG), 1.0)
     behind = np.minimum(spare, most * backlog)
     spare = spare - behind
     slots = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
@@ -74,6 +83,8 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     logged = np.clip(np.nan_to_num(rows.queue) - behind - slots, 0.0, None)
     told = np.minimum(spare, logged)
     spare = spare - told
+    crowded = _crowding(spare, load, known)
+    spare = spare - crowded
     again = np.divide(
         np.nan_to_num(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
     )
@@ -82,7 +93,7 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
         "fixed": fixed,
         "queue_behind_repeated": behind * again,
         "queue_behind_new": behind * (1 - again),
-        "queue_other": slots + told,
+        "queue_other": slots + told + crowded,
         "prefill_repeated": repeated,
         "prefill_new": new,
     }
@@ -98,6 +109,32 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
         follows_decoding=follows(load.decoding, residual),
         follows_running=follows(load.running, residual),
     )
+
+
+def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:
+    """What is left of the TTFT and follows the requests in flight, beyond their prefill.
+
+    Slots, steps shared with decoding, or work the cost line does not see. Only where requests
+    that find the server empty are well explained, and the rest clearly follows the crowd.
+    """
+    none = np.zeros(len(spare))
+    best: tuple[float, Array] | None = None
+    for count in (np.nan_to_num(load.waiting), np.nan_to_num(load.running)):
+        crowd, alone = known & (count > 0), known & (count == 0)
+        if crowd.sum() < 8 or alone.sum() < 3:
+            continue
+        rank = follows(count[known], spare[known])
+        level, high = float(np.median(spare[alone])), float(np.mean(spare[crowd]))
+        if rank is None or rank < 0.5 or high < 3 * max(level, 0.02):
+            continue
+        if best is None or rank > best[0]:
+            best = rank, count
+    if best is None:
+        return none
+    count = best[1]
+    crowd = known & (count > 0)
+    each = float(spare[crowd].sum() / count[crowd].sum())
+    return np.where(crowd, np.minimum(spare, 2 * SLACK * each * count), 0.0)
 
 
 def parts(rows: Rows, line: Prefill) -> tuple[Array, Array, Array]:
@@ -129,8 +166,8 @@ def _waiting_costs(
         ratio = float(np.clip(r[behind], 0, None).sum() / b[behind].sum())
         rank = follows(b, r)
         if len(index) < 8 or (rank is not None and rank > 0.15):
-            per_backlog = min(ratio, MOST_PER_BACKLOG)
-    left = r - (per_backlog or 0.0) * b
+            per_backlog = ratio
+    left = r - min(per_backlog or 0.0, MOST_PER_BACKLOG) * b
     per_decoding = None
     rank = follows(d, left)
     if d.max() >= 2 and rank is not None and rank > 0.25:

@@ -22,6 +22,8 @@ FIT_ROWS = 3000
 RESAMPLES = 160
 #: Lengths must spread by this ratio (90th to 10th percentile) to tell slope from constant.
 LENGTH_SPREAD = 1.25
+#: With fewer free requests than this, all are used at a low quantile.
+FEWEST_FREE = 5
 
 
 @dataclass(frozen=True)
@@ -100,22 +102,59 @@ def fit_prefill(rows: Rows, load: Load, *, resamples: int = RESAMPLES) -> Prefil
     if usable.sum() < 5:
         return None
     free = usable & (load.waiting == 0)
-    share = float(free.sum() / usable.sum())
     quiet = free & (load.decoding == 0)
-    if quiet.sum() >= max(60, 0.3 * free.sum()) and _same_lengths(rows, quiet, usable):
+    ttft = rows.ttft
+    if quiet.sum() >= min(25, 0.3 * free.sum()) > 0 and _same_lengths(rows, quiet, usable):
         chosen, how = quiet, "requests that found the server idle"
-    elif free.sum() >= 12 and (share >= 0.05 or free.sum() >= 200):
+    elif free.sum() >= FEWEST_FREE:
         chosen, how = free, "requests that found no prefill ahead of them"
     else:
-        chosen, how = usable, "all requests (none was seen without load)"
+        chosen, how = usable, "all requests (hardly any found the server free)"
+        # What the engine calls queueing is no prefill, though it is not all of the wait.
+        ttft = np.maximum(ttft - np.nan_to_num(rows.queue), 0.0)
     index = np.flatnonzero(chosen)
     if len(index) > FIT_ROWS:
         index = np.sort(np.random.default_rng(7).choice(index, FIT_ROWS, replace=False))
-    return fit_line(
-        rows.uncached[index], rows.context[index], rows.ttft[index],
+    line = fit_line(
+        rows.uncached[index], rows.context[index], ttft[index],
         clusters=_clusters(rows.session[index]), how=how,
         lonely=chosen is not usable, resamples=resamples,
     )  # fmt: skip
+    return _bounded(line, rows, usable, ttft, lonely=chosen is not usable)
+
+
+def _bounded(
+    line: Prefill, rows: Rows, usable: NDArray[np.bool_], ttft: Array, *, lonely: bool
+) -> Prefill:
+    """Hold a line to what cannot be: a constant is paid by all, and prefill is part of TTFT.
+
+    Where no free request was seen, the constant is at most what the fastest requests took beyond
+    their own work; and all predictions together are at most all TTFTs together, since waits are
+    never negative (a few long prompts refute a slope fitted to short ones).
+    """
+    work = line.work(rows.uncached[usable], rows.context[usable])
+    took = ttft[usable]
+    fixed = line.fixed
+    if not lonely:
+        fixed = min(fixed, max(float(np.quantile(took - work, 0.02)), 0.0))
+    total, own = float(took.sum()), float(work.sum())
+    spare = total - fixed * len(took)
+    factor = 1.0
+    if own > 0 and own + fixed * len(took) > 1.03 * total:
+        factor = max(spare, 0.0) / own
+    if factor == 1.0 and fixed == line.fixed:
+        return line
+    draws = line.draws * np.array([1.0, factor, factor, factor])
+    draws[:, 0] = np.minimum(draws[:, 0], fixed)
+    return replace(
+        line,
+        fixed=fixed,
+        per_1k=line.per_1k * factor,
+        per_1k_1k=line.per_1k_1k * factor,
+        per_1k_context=line.per_1k_context * factor,
+        draws=draws,
+        method=line.method + ", bounded by the TTFTs themselves",
+    )
 
 
 def fit_line(

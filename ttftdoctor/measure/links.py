@@ -103,7 +103,11 @@ def by_arithmetic(
         np.full(n, np.nan), group[back],
     )  # fmt: skip
     chance = int((mirrored >= 0).sum())
-    sure = settled >= 0.3 * max(links, 1) and settled >= 3
+    # Of the requests that were served from a cache, most should continue what was said before.
+    hits = cached[np.isfinite(cached) & (cached > 32)]
+    base = float(np.median(hits)) if len(hits) else 0.0
+    deep = int((hits > 1.05 * float(np.quantile(hits, 0.1))).sum()) if len(hits) else 0
+    sure = settled >= 3 and settled >= 0.5 * max(deep, 1) and base > 0
     if links < 0.25 * n or not (sure or links >= 2.5 * chance + 2):
         return None
     rows = np.flatnonzero(parent >= 0)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ttftdoctor.measure.rows import Rows
-
-Array = NDArray[np.float64]
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -34,13 +32,33 @@ class Load:
         return self.waiting + self.decoding
 
 
-def load_of(rows: Rows, work: Array, repeated_work: Array) -> Load:
+def by_server(rows: Rows, counted: Mask) -> Iterator[Index]:
+    """The counted rows of each server in order of arrival."""
+    at = np.flatnonzero(counted)
+    if len(at) == 0:
+        return
+    if (rows.start[at[1:]] < rows.start[at[:-1]]).any():
+        at = at[np.argsort(rows.start[at], kind="stable")]
+    server = rows.server[at]
+    if (server == server[0]).all():
+        yield at
+        return
+    order = np.argsort(server * len(at) + np.arange(len(at)))
+    edges = np.flatnonzero(np.diff(server[order])) + 1
+    yield from np.split(at[order], edges)
+
+
+def load_of(
+    rows: Rows, work: Array, repeated_work: Array, counted: Load | None = None
+) -> Load:
     """Count, for each arrival, what was ahead of it at the same server.
 
     Parameters
     ----------
     work, repeated_work
         Seconds of prefill of each row, and the part of it that repeats earlier work.
+    counted
+        A load of the same rows for other work: what does not depend on the work is taken from it.
 
     Notes
     -----
@@ -48,26 +66,32 @@ def load_of(rows: Rows, work: Array, repeated_work: Array) -> Load:
     sums, so the cost is one sort per server.
     """
     nan = np.full(rows.n, np.nan)
-    waiting, decoding, backlog, again, idle = (nan.copy() for _ in range(5))
-    known = np.isfinite(rows.start) & rows.measured
+    backlog, again = nan.copy(), nan.copy()
+    waiting, decoding, idle = (
+        (counted.waiting, counted.decoding, counted.idle)
+        if counted is not None
+        else (nan.copy(), nan.copy(), nan.copy())
+    )
     lasting = np.where(np.isfinite(rows.e2e), rows.e2e, rows.ttft)
-    for server in np.unique(rows.server[known]):
-        at = np.flatnonzero(known & (rows.server == server))
-        at = at[np.argsort(rows.start[at], kind="stable")]
+    for at in by_server(rows, np.isfinite(rows.start) & rows.measured):
         arrive = rows.start[at]
         first = arrive + rows.ttft[at]
-        last = arrive + np.maximum(lasting[at], rows.ttft[at])
-        order = np.arange(len(at), dtype=float)
-        by_first, by_last = np.argsort(first, kind="stable"), np.argsort(last, kind="stable")
+        by_first = np.argsort(first, kind="stable")
         done = np.searchsorted(first[by_first], arrive, side="right")
-        gone = np.searchsorted(last[by_last], arrive, side="right")
-        waiting[at] = np.maximum(order - done, 0)
-        decoding[at] = np.maximum(done - gone, 0)
         for target, value in ((backlog, work[at]), (again, repeated_work[at])):
             value = np.nan_to_num(value)
+            if not value.any():
+                target[at] = 0.0
+                continue
             ahead = np.concatenate([[0.0], np.cumsum(value)])[:-1]
             served = np.concatenate([[0.0], np.cumsum(value[by_first])])[done]
             target[at] = np.maximum(ahead - served, 0)
+        if counted is not None:
+            continue
+        last = arrive + np.maximum(lasting[at], rows.ttft[at])
+        gone = np.searchsorted(np.sort(last), arrive, side="right")
+        waiting[at] = np.maximum(np.arange(len(at), dtype=float) - done, 0)
+        decoding[at] = np.maximum(done - gone, 0)
         latest = np.concatenate([[-np.inf], np.maximum.accumulate(last)])[:-1]
         idle[at] = np.maximum(arrive - latest, 0)
     return Load(waiting, decoding, backlog, again, idle)

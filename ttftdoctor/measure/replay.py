@@ -7,15 +7,22 @@ the treated work runs through it. What the model does not explain of a request s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Lines, Prefill
-from ttftdoctor.measure.rows import Array, Mask, Rows
-from ttftdoctor.stats import mean_interval
+from ttftdoctor.measure.load import by_server
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of
+from ttftdoctor.stats import MOST_ROWS, mean_interval
 from ttftdoctor.treatment import Treatment
+
+#: Rows of a longer log that are served again with resampled lines: as many from its middle.
+WINDOW_ROWS = 20_000
+#: A wait of less than this in the model is none.
+NO_WAIT_S = 1e-3
 
 
 @dataclass(frozen=True)
@@ -44,65 +51,119 @@ class Replay:
     stretch: float
     modelled: Array
     block_tokens: int = 16
+    tried: dict[Treatment, Outcome] = field(default_factory=dict, repr=False, compare=False)
 
     def try_(self, treatment: Treatment) -> Outcome:
         """Serve the log again under a treatment.
 
         The interval joins the spread of the gain over sessions with that of the cost line.
         """
+        if treatment not in self.tried:
+            self.tried[treatment] = self._try(treatment)
+        return self.tried[treatment]
+
+    def _try(self, treatment: Treatment) -> Outcome:
         before = self.rows.ttft
         after = self._serve(treatment, None)
         counted = np.isfinite(after) & np.isfinite(before)
         gain = (before - after)[counted]
         mean_before = float(before[counted].mean())
-        sessions = self.rows.session[counted]
-        clusters = None
-        if (sessions >= 0).all():
-            _, clusters = np.unique(sessions, return_inverse=True)
-            if clusters.max() < 8:
-                clusters = None
-        low, high = mean_interval(gain, clusters)
+        low, high = mean_interval(gain, clusters_of(self.rows.session[counted], 9))
         centre = float(gain.mean())
-        spread = self._line_spread(treatment, counted, centre)
+        spread = self._line_spread(treatment, centre)
         half = float(np.hypot((high - low) / 2, spread)) / mean_before
         share = centre / mean_before
         treated = after[counted]
+        p50, p95 = np.quantile(treated, [0.5, 0.95])
         return Outcome(
             mean=float(treated.mean()),
-            p50=float(np.quantile(treated, 0.5)),
-            p95=float(np.quantile(treated, 0.95)),
+            p50=float(p50),
+            p95=float(p95),
             gain_share=share,
             interval=(max(share - half, -1.0), min(share + half, 1.0)),
         )
 
-    def _line_spread(self, treatment: Treatment, counted: Mask, centre: float) -> float:
+    def _line_spread(self, treatment: Treatment, centre: float) -> float:
         """Half width of the gain over four resampled lines, enough for an error's size."""
-        if self.lines.main.draws.shape[0] < 20 or self.rows.n > 200_000:
+        if self.lines.main.draws.shape[0] < 20:
             return 0.05 * abs(centre)
+        some = self.window
         gains = []
         for index in (3, 11, 17, 19):
-            after = self._serve(treatment, index)
-            gains.append(float((self.rows.ttft - after)[counted].mean()))
+            gain = some.rows.ttft - some._serve(treatment, index)
+            known = np.isfinite(gain)
+            gains.append(float(gain[known].mean()) if known.any() else 0.0)
         return 1.96 * float(np.std(gains, ddof=1))
+
+    @cached_property
+    def window(self) -> Replay:
+        """All of the log, or, of more than ``MOST_ROWS``, the ``WINDOW_ROWS`` in its middle."""
+        n = self.rows.n
+        if n <= MOST_ROWS:
+            return self
+        at = np.arange((n - WINDOW_ROWS) // 2, (n + WINDOW_ROWS) // 2)
+        rows, ledger = self.rows.take(at), self.ledger
+        accounts = {name: values[at] for name, values in ledger.accounts.items()}
+        own = np.nan_to_num(accounts["prefill_new"] + accounts["prefill_repeated"])
+        return replace(
+            self,
+            rows=rows,
+            lines=replace(self.lines, codes=self.lines.codes[at]),
+            ledger=replace(
+                ledger,
+                accounts=accounts,
+                decoding=ledger.decoding[at],
+                residual=ledger.residual[at],
+            ),
+            blamed={cause: seconds[at] for cause, seconds in self.blamed.items()},
+            modelled=_queue(rows, own * self.stretch),
+        )
+
+    @cached_property
+    def _own(self) -> Array:
+        """Seconds of prefill of each row."""
+        accounts = self.ledger.accounts
+        return accounts["prefill_new"] + accounts["prefill_repeated"]
+
+    @cached_property
+    def _behind(self) -> Array:
+        """Seconds that each row waited for the prefill of others."""
+        accounts = self.ledger.accounts
+        return accounts["queue_behind_repeated"] + accounts["queue_behind_new"]
+
+    @cached_property
+    def _servers(self) -> list[Index]:
+        return _servers(self.rows)
+
+    @cached_property
+    def _now(self) -> Array:
+        return self._work(self.rows.uncached, self.rows.context, None)
+
+    def _work(self, uncached: Array, context: Array, draw: int | None) -> Array:
+        """Seconds of prefill of these tokens by the line of each row, or by one resampled."""
+        out = np.zeros(self.rows.n)
+        for at, line in self._lines:
+            used = line if draw is None else _drawn(line, draw)
+            out[at] = used.work(uncached[at], context[at])
+        return out
+
+    @cached_property
+    def _lines(self) -> list[tuple[Index, Prefill]]:
+        return [(np.flatnonzero(mask), line) for mask, line in self.lines.each()]
 
     def _serve(self, t: Treatment, draw: int | None) -> Array:
         rows, ledger = self.rows, self.ledger
         fixed = np.nan_to_num(ledger.accounts["fixed"])
-        own = ledger.accounts["prefill_new"] + ledger.accounts["prefill_repeated"]
-        inputs, cached = _treated_tokens(rows, t, self.block_tokens)
-        work = own.copy()
+        own = work = self._own
         if t.reuse or t.compact_to is not None:
-            now, then = np.zeros(rows.n), np.zeros(rows.n)
-            for mask, line in self.lines.each():
-                used = line if draw is None else _drawn(line, draw)
-                now[mask] = used.work(rows.uncached[mask], rows.context[mask])
-                then[mask] = used.work((inputs - cached)[mask], cached[mask])
-            work = own + then - now
-            work = np.clip(work, 0.0, None)
-        stretch = self.stretch / t.servers
-        waits = _queue(rows, np.nan_to_num(work) * stretch)
-        behind = ledger.accounts["queue_behind_repeated"] + ledger.accounts["queue_behind_new"]
-        wait = _carry(behind, self.modelled, waits)
+            inputs, cached = _treated_tokens(rows, t, self.block_tokens)
+            then = self._work(inputs - cached, cached, draw)
+            now = self._now if draw is None else self._work(rows.uncached, rows.context, draw)
+            work = np.clip(own + then - now, 0.0, None)
+        waits = self.modelled
+        if work is not own or t.servers != 1:
+            waits = _queue(rows, np.nan_to_num(work) * (self.stretch / t.servers), self._servers)
+        wait = _carry(self._behind, self.modelled, waits)
         if t.fair:
             wait = _share_out(rows, wait, waits, np.nan_to_num(work))
         other = ledger.accounts["queue_other"]
@@ -140,9 +201,17 @@ def calibrate(
     behind = ledger.accounts["queue_behind_repeated"] + ledger.accounts["queue_behind_new"]
     target = float(np.nansum(behind))
     counted = np.isfinite(behind)
+    servers = _servers(rows)
+    # Per server: who counts, the work that came before each arrival, and when it came.
+    queues = [(counted[at], _ahead(own[at]), rows.start[at]) for at in servers]
 
     def total(stretch: float) -> float:
-        return float(_queue(rows, own * stretch)[counted].sum())
+        waits = 0.0
+        for count, ahead, start in queues:
+            slack = ahead * stretch - start
+            slack -= np.minimum.accumulate(slack)
+            waits += float(slack.sum() if count.all() else slack[count].sum())
+        return waits
 
     low, high = 0.0, 1.0
     if target <= 0 or not rows.order_known:
@@ -157,7 +226,7 @@ def calibrate(
             else:
                 high = middle
         stretch = (low + high) / 2
-    modelled = _queue(rows, own * stretch)
+    modelled = _queue(rows, own * stretch, servers)
     return Replay(rows, lines, ledger, blamed, stretch, modelled, block_tokens)
 
 
@@ -166,11 +235,9 @@ def _drawn(line: Prefill, draw: int) -> Prefill:
 
 
 def _treated_tokens(rows: Rows, t: Treatment, block: int) -> tuple[Array, Array]:
-    inputs = rows.inputs.copy()
-    repeated = np.nan_to_num(rows.repeated)
-    cached = np.nan_to_num(rows.cached)
+    inputs, repeated, cached = rows.inputs, np.nan_to_num(rows.repeated), rows.context
     if t.compact_to is not None:
-        later = (np.nan_to_num(rows.turn, nan=1.0) > 1) & (inputs > t.compact_to)
+        later = (rows.turn > 1) & (inputs > t.compact_to)
         factor = np.where(later, t.compact_to / np.maximum(inputs, 1.0), 1.0)
         inputs, repeated, cached = inputs * factor, repeated * factor, cached * factor
     if t.reuse:
@@ -179,17 +246,25 @@ def _treated_tokens(rows: Rows, t: Treatment, block: int) -> tuple[Array, Array]
     return inputs, cached
 
 
-def _queue(rows: Rows, service: Array) -> Array:
+def _servers(rows: Rows) -> list[Index]:
+    """The rows of each server in order of arrival."""
+    return list(by_server(rows, np.isfinite(rows.start) & rows.measured))
+
+
+def _ahead(service: Array) -> Array:
+    """What all earlier ones need, in order of arrival."""
+    out = np.zeros(len(service))
+    np.cumsum(service[:-1], out=out[1:])
+    return out
+
+
+def _queue(rows: Rows, service: Array, servers: list[Index] | None = None) -> Array:
     """Waits of a first-come, first-served queue per server (Lindley 1952, by running minima)."""
     waits = np.zeros(rows.n)
     if not service.any():
         return waits
-    known = np.isfinite(rows.start) & rows.measured
-    for server in np.unique(rows.server[known]):
-        at = np.flatnonzero(known & (rows.server == server))
-        at = at[np.argsort(rows.start[at], kind="stable")]
-        ahead = np.concatenate([[0.0], np.cumsum(service[at])[:-1]])
-        slack = ahead - rows.start[at]
+    for at in _servers(rows) if servers is None else servers:
+        slack = _ahead(service[at]) - rows.start[at]
         waits[at] = slack - np.minimum.accumulate(slack)
     return waits
 
@@ -200,10 +275,7 @@ def _share_out(rows: Rows, waits: Array, modelled: Array, work: Array) -> Array:
     A busy period ends where the modelled server runs empty. The sum of all waits stays.
     """
     out = waits.copy()
-    known = np.isfinite(rows.start) & np.isfinite(waits)
-    for server in np.unique(rows.server[known]):
-        at = np.flatnonzero(known & (rows.server == server))
-        at = at[np.argsort(rows.start[at], kind="stable")]
+    for at in by_server(rows, np.isfinite(rows.start) & np.isfinite(waits)):
         period = np.cumsum(modelled[at] <= 1e-12)
         total = np.bincount(period, weights=waits[at])
         mass = np.bincount(period, weights=work[at])
@@ -214,10 +286,11 @@ def _share_out(rows: Rows, waits: Array, modelled: Array, work: Array) -> Array:
 
 def _carry(observed: Array, modelled: Array, treated: Array) -> Array:
     """Today's wait, scaled as the model's wait changes; where the model saw none, as it adds."""
-    whole = float(np.nansum(modelled))
-    ratio = float(np.nansum(treated)) / whole if whole > 0 else 1.0
-    own = np.divide(treated, modelled, out=np.full(len(modelled), ratio), where=modelled > 1e-3)
-    scaled: Array = np.nan_to_num(observed) * np.clip(own, 0.0, 10.0)
-    fresh = np.where((modelled <= 1e-3) & (np.nan_to_num(observed) <= 0), treated, 0.0)
-    result: Array = np.where(np.isfinite(observed), scaled + fresh, np.nan)
+    whole = float(modelled.sum())
+    ratio = float(treated.sum()) / whole if whole > 0 else 1.0
+    own = np.full(len(modelled), ratio)
+    np.divide(treated, modelled, out=own, where=modelled > NO_WAIT_S)
+    result: Array = observed * np.clip(own, 0.0, 10.0, out=own)
+    fresh = np.flatnonzero((modelled <= NO_WAIT_S) & (observed <= 0))
+    result[fresh] += treated[fresh]
     return result

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,17 @@ Mask = NDArray[np.bool_]
 #: A column counts as logged when at least this share of the rows has it.
 COVERED = 0.5
 
+#: A column with more different texts than this does not group the rows.
+MOST_NAMES = 500
+
+#: What is needed of the request table; the rest is left behind.
+_NEEDED = (
+    "request_id", "session_id", "turn", "start", *SCOPE_COLUMNS, "input_tokens", "cached_tokens",
+    "cache_write_tokens", "output_tokens", "reasoning_tokens", "ttft_us", "ttft_logged_us",
+    "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us", "attempts", "prefix_blocks",
+    "block_tokens", "line", "source",
+)  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -34,12 +46,13 @@ class Rows:
 
     ``repeated`` counts prompt tokens an earlier request had computed (best estimate), with bounds
     ``repeated_low`` and ``repeated_high``; ``cached`` is what was served from a cache, logged or
-    (``cached_basis``) inferred; ``uncached`` is input less cached.
+    (``cached_basis``) inferred; ``uncached`` is input less cached. Columns that are not in the log
+    share one array: no array may be written to.
     """
 
     n: int
     line: Index
-    request_id: tuple[str | None, ...] | None
+    request_id: pl.Series | None
     start: Array
     epoch_us: int | None
     ttft: Array
@@ -74,40 +87,44 @@ class Rows:
     order_known: bool = True
     notes: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def uncached(self) -> Array:
         """Tokens that prefill had to compute; the input where nothing is known of a cache."""
         return self.inputs - np.nan_to_num(self.cached)
 
-    @property
+    @cached_property
     def context(self) -> Array:
         """Tokens that were there already when prefill began."""
         return np.nan_to_num(self.cached)
 
-    @property
+    @cached_property
     def recomputed(self) -> Array:
         """Repeated tokens that were computed again (0 where unknown)."""
         again: Array = np.nan_to_num(self.repeated) - np.nan_to_num(self.cached)
         return np.clip(again, 0.0, None)
 
-    @property
+    @cached_property
     def measured(self) -> NDArray[np.bool_]:
         """Rows with a usable TTFT."""
         return np.isfinite(self.ttft)
 
     def take(self, index: NDArray[np.bool_] | Index) -> Rows:
         """The same for some of the rows."""
+        if index.dtype == bool:
+            index = np.flatnonzero(index)
+            if len(index) == self.n:
+                return self
+        taken: dict[int, Any] = {}  # by identity: a shared array is taken once
         arrays = {}
-        for name, value in self.__dict__.items():
+        for name, value in ((f.name, getattr(self, f.name)) for f in fields(self)):
             if isinstance(value, np.ndarray):
-                arrays[name] = value[index]
+                if id(value) not in taken:
+                    taken[id(value)] = value[index]
+                arrays[name] = taken[id(value)]
         scopes = {k: Scope(s.codes[index], s.names) for k, s in self.scopes.items()}
-        ids = None
-        if self.request_id is not None:
-            where = np.arange(self.n)[index]
-            ids = tuple(self.request_id[i] for i in where)
+        ids = None if self.request_id is None else self.request_id[index]
         changed: dict[str, Any] = {**arrays, "request_id": ids, "scopes": scopes}
-        return replace(self, n=len(arrays["ttft"]), **changed)
+        return replace(self, n=len(index), **changed)
 
 
 def prepare(requests: pl.DataFrame) -> Rows:
@@ -118,10 +135,14 @@ def prepare(requests: pl.DataFrame) -> Rows:
     requests
         Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``.
     """
-    frame = requests
+    frame = requests.select(_NEEDED)
+    # A column without a value costs nothing as one null for all rows.
+    frame = frame.with_columns(
+        pl.lit(None, dtype=c.dtype).alias(c.name) for c in frame if c.null_count() == len(c)
+    )
     order_known = frame["start"].null_count() < (1 - COVERED) * frame.height
     if order_known:
-        frame = frame.sort("start", "source", "line", nulls_last=True)
+        frame = _in_order(frame)
     frame = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     notes: list[str] = []
     frame, session_grade = _sessions(frame, notes)
@@ -129,6 +150,48 @@ def prepare(requests: pl.DataFrame) -> Rows:
     frame = _previous(frame)
     frame, reuse_grade = _repeated(frame)
     return _arrays(frame, session_grade, reuse_grade, order_known, tuple(notes))
+
+
+def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
+    """Sort by start, then by place in the log; unknown starts come last."""
+    start = frame["start"].fill_null(np.iinfo(np.int64).max).to_numpy()
+    source, line = frame["source"].to_numpy(), frame["line"].to_numpy()
+    as_read = (source[1:] > source[:-1]) | ((source[1:] == source[:-1]) & (line[1:] >= line[:-1]))
+    if not as_read.all():
+        return frame.sort("start", "source", "line", nulls_last=True)
+    if (start[1:] >= start[:-1]).all():
+        return frame
+    return frame[np.argsort(start, kind="stable")]
+
+
+def _codes(values: pl.Series) -> tuple[Index, tuple[str, ...]]:
+    """A number for each text in the order of the texts, -1 where there is none; the texts."""
+    if values.null_count() == len(values):
+        return np.full(len(values), -1), ()
+    # Numbered as they come, which is fast; only the different texts are put in order.
+    kinds = values.cast(pl.Categorical(pl.Categories.random())).to_physical()
+    numbers = kinds.cast(pl.Int64).fill_null(-1).to_numpy()
+    rows = np.full(int(numbers.max()) + 2, -1)  # a row that holds the text; the last is for none
+    rows[numbers] = np.arange(len(values))
+    rows = rows[:-1]
+    order = values.gather(rows).arg_sort().to_numpy()
+    place = np.full(len(rows) + 1, -1)
+    place[order] = np.arange(len(rows))
+    few = len(rows) <= MOST_NAMES
+    return place[numbers], tuple(values.gather(rows[order]).to_list()) if few else ()
+
+
+def clusters_of(session: Index, fewest: int) -> Index | None:
+    """The sessions as clusters; None where a row has none, or there are fewer than ``fewest``."""
+    if len(session) == 0 or session.min() < 0:
+        return None
+    return session if np.count_nonzero(np.bincount(session)) >= fewest else None
+
+
+def _or_null(name: str, codes: Index) -> pl.Series:
+    """The numbers as a column, null for -1."""
+    values = pl.Series(name, codes)
+    return values.set(values < 0, None)
 
 
 def _covered(frame: pl.DataFrame, column: str) -> bool:
@@ -141,14 +204,13 @@ def _sessions(
     """Add ``session``, a number per conversation (null: alone), and say where it comes from."""
     turns = frame["turn"]
     if _covered(frame, "session_id"):
-        sizes = frame.group_by("session_id").len()["len"]
+        codes, _ = _codes(frame["session_id"])
+        sizes = np.bincount(codes + 1)
+        sizes = sizes[sizes > 0]
         single = float((sizes == 1).sum()) / max(len(sizes), 1)
         numbered = turns.null_count() < frame.height
         if single <= 0.9 or numbered:
-            coded = frame.with_columns(
-                pl.col("session_id").rank("dense").cast(pl.Int64).alias("session")
-            )
-            return coded, "logged"
+            return frame.with_columns(_or_null("session", codes)), "logged"
         notes.append(
             f"{single:.0%} of the session ids occur once: they look like ids of requests, "
             "and were not used"
@@ -182,28 +244,44 @@ def _sessions(
 
 
 def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
-    """Fill ``turn``: as logged, from 1; else the place in the session by start."""
-    place = pl.int_range(1, pl.len() + 1).over("session").cast(pl.Int64)
-    derived = pl.when(pl.col("session").is_not_null()).then(place)
-    if _covered(frame, "turn"):
-        lowest = frame["turn"].min()
-        shift = 1 if lowest == 0 else 0
-        if shift:
-            notes.append("turns are counted from 0 in the log; shown from 1")
-        turn = pl.col("turn").cast(pl.Int64) + shift
-    else:
-        turn = derived
-    # The place decides which request came before, even where turns are logged.
-    return frame.with_columns(turn.alias("turn"), derived.alias("place"))
+    """Fill ``turn``: as logged, from 1; else the place in the session by start.
+
+    Adds ``before``, the row of the previous request of the session: the place decides which that
+    is, even where turns are logged.
+    """
+    place, before = _places(frame["session"].fill_null(-1).to_numpy())
+    frame = frame.with_columns(_or_null("before", before))
+    if not _covered(frame, "turn"):
+        return frame.with_columns(_or_null("turn", place))
+    shift = 1 if frame["turn"].min() == 0 else 0
+    if shift:
+        notes.append("turns are counted from 0 in the log; shown from 1")
+    return frame.with_columns(pl.col("turn").cast(pl.Int64) + shift)
+
+
+def _places(session: Index) -> tuple[Index, Index]:
+    """Place of each row in its session, from 1, and the row before it; -1 where there is none."""
+    n = len(session)
+    order = np.argsort(session * n + np.arange(n))
+    ordered = session[order]
+    new = np.ones(n, dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    first = np.flatnonzero(new)
+    inside = ordered >= 0
+    place, before = np.full(n, -1), np.full(n, -1)
+    counted = np.arange(1, n + 1) - np.repeat(first, np.diff(np.append(first, n)))
+    place[order[inside]] = counted[inside]
+    later = np.flatnonzero(inside & ~new)
+    before[order[later]] = order[later - 1]
+    return place, before
 
 
 def _previous(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the previous request of the session: its input, output, end and replica."""
     ended = pl.col("start") + pl.coalesce("e2e_us", "ttft_us", pl.lit(0))
-    inside = pl.col("session").is_not_null()
 
     def before(expr: pl.Expr) -> pl.Expr:
-        return pl.when(inside).then(expr.shift(1).over("session"))
+        return expr.gather(pl.col("before"))
 
     return frame.with_columns(
         before(pl.col("input_tokens")).alias("previous_input"),
@@ -242,7 +320,9 @@ def _repeated(
         .when(grown).then(pl.min_horizontal(total, pl.col("previous_input")))
         .when(pl.col("previous_input").is_not_null()).then(0)
     )  # fmt: skip
-    best = pl.when(first).then(0).when(grown).then(high)
+    # An input shorter than all that was said so far left the last answer (or its thinking) out.
+    kept = pl.when(total >= previous).then(high).otherwise(low)
+    best = pl.when(first).then(0).when(grown).then(kept)
     reported = _covered(frame, "cached_tokens")
     has_sessions = frame["session"].null_count() < frame.height
     if reported:
@@ -271,7 +351,7 @@ def _seen_blocks(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _seconds(frame: pl.DataFrame, column: str) -> Array:
-    return frame[column].cast(pl.Float64).to_numpy() / 1e6
+    return _floats(frame, column) / 1e6
 
 
 def _floats(frame: pl.DataFrame, column: str) -> Array:
@@ -288,48 +368,50 @@ def _arrays(
 ) -> Rows:
     first = frame["start"].min() if order_known else None
     origin = int(first) if isinstance(first, int) else 0
-    start = (frame["start"] - origin).cast(pl.Float64).to_numpy() / 1e6
-    scopes = {}
-    for column in SCOPE_COLUMNS:
-        names = frame[column].drop_nulls().unique().sort()
-        if 1 <= len(names) <= 500:
-            codes = frame[column].replace_strict(
-                names, pl.Series(range(len(names)), dtype=pl.Int64), default=-1
-            )
-            scopes[column] = Scope(codes.fill_null(-1).to_numpy(), tuple(names.to_list()))
+    nothing = np.full(frame.height, np.nan)
+
+    def floats(column: str) -> Array:
+        missing = frame[column].null_count() == frame.height
+        return nothing if missing else _floats(frame, column)
+
+    def seconds(column: str) -> Array:
+        missing = frame[column].null_count() == frame.height
+        return nothing if missing else _seconds(frame, column)
+
+    coded = {column: _codes(frame[column]) for column in SCOPE_COLUMNS}
     return Rows(
         n=frame.height,
         line=frame["line"].to_numpy(),
-        request_id=tuple(frame["request_id"].to_list())
-        if frame["request_id"].null_count() < frame.height and frame.height <= 2_000_000
+        request_id=frame["request_id"]
+        if frame["request_id"].null_count() < frame.height
         else None,
-        start=start,
+        start=(frame["start"] - origin).cast(pl.Float64).to_numpy() / 1e6,
         # A clock that starts near 1970 is relative: monotonic, or from the log's own zero.
         epoch_us=origin if order_known and origin > 10**14 else None,
-        ttft=_seconds(frame, "ttft_us"),
-        ttft_logged=_seconds(frame, "ttft_logged_us"),
-        e2e=_seconds(frame, "e2e_us"),
-        queue=_seconds(frame, "queue_us"),
-        prefill=_seconds(frame, "prefill_us"),
-        decode=_seconds(frame, "decode_us"),
-        load=_seconds(frame, "load_us"),
-        inputs=_floats(frame, "input_tokens"),
-        cached=_floats(frame, "cached_tokens"),
-        written=_floats(frame, "cache_write_tokens"),
-        outputs=_floats(frame, "output_tokens"),
-        reasoning=_floats(frame, "reasoning_tokens"),
-        attempts=_floats(frame, "attempts"),
-        turn=_floats(frame, "turn"),
+        ttft=seconds("ttft_us"),
+        ttft_logged=seconds("ttft_logged_us"),
+        e2e=seconds("e2e_us"),
+        queue=seconds("queue_us"),
+        prefill=seconds("prefill_us"),
+        decode=seconds("decode_us"),
+        load=seconds("load_us"),
+        inputs=floats("input_tokens"),
+        cached=floats("cached_tokens"),
+        written=floats("cache_write_tokens"),
+        outputs=floats("output_tokens"),
+        reasoning=floats("reasoning_tokens"),
+        attempts=floats("attempts"),
+        turn=floats("turn"),
         session=frame["session"].fill_null(-1).to_numpy(),
-        server=_servers(frame),
-        previous_input=_floats(frame, "previous_input"),
-        previous_output=_floats(frame, "previous_output"),
-        gap=_seconds(frame, "gap_us"),
-        moved=_floats(frame, "moved"),
-        repeated=_floats(frame, "repeated"),
-        repeated_low=_floats(frame, "repeated_low"),
-        repeated_high=_floats(frame, "repeated_high"),
-        scopes=scopes,
+        server=_servers(frame, {column: codes for column, (codes, _) in coded.items()}),
+        previous_input=floats("previous_input"),
+        previous_output=floats("previous_output"),
+        gap=seconds("gap_us"),
+        moved=floats("moved"),
+        repeated=floats("repeated"),
+        repeated_low=floats("repeated_low"),
+        repeated_high=floats("repeated_high"),
+        scopes={column: Scope(*pair) for column, pair in coded.items() if pair[1]},
         session_grade=session_grade,
         reuse_grade=reuse_grade,
         cached_logged=_covered(frame, "cached_tokens"),
@@ -339,16 +421,15 @@ def _arrays(
     )
 
 
-def _servers(frame: pl.DataFrame) -> Index:
+def _servers(frame: pl.DataFrame, codes: dict[str, Index]) -> Index:
     """Who competes with whom: the replica, or, where none is named, the model."""
-    column = "replica" if _covered(frame, "replica") else "model"
+    names = codes["replica" if _covered(frame, "replica") else "model"]
     # Relative clocks of different files must not be set beside each other.
     relative = (pl.col("start") < 10**14).fill_null(True)
-    clock = pl.when(relative).then(pl.col("source").cast(pl.String)).otherwise(pl.lit(""))
-    codes: Index = (
-        frame.select(
-            pl.concat_str([pl.col(column).fill_null(""), clock], separator="\t")
-            .rank("dense").cast(pl.Int64) - 1
-        ).to_series().to_numpy()
-    )  # fmt: skip
-    return codes
+    clock = frame.select(
+        pl.when(relative).then(pl.col("source").cast(pl.Int64) + 1).otherwise(0)
+    ).to_series().to_numpy()  # fmt: skip
+    if not clock.any() and (names >= 0).all():
+        return names
+    _, found = np.unique((names + 1) * (int(clock.max()) + 1) + clock, return_inverse=True)
+    return found.astype(np.int64)

@@ -7,11 +7,20 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from ttftdoctor.evidence import Artifact, Attempts, Change, Cold, Contrast, ReusePattern, Scoped
+from ttftdoctor.evidence import (
+    Artifact,
+    Attempts,
+    Change,
+    Cold,
+    Contrast,
+    ReusePattern,
+    Scoped,
+    Timer,
+)
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Rows
-from ttftdoctor.stats import Array, auc, quantile_fit, rank_correlation
+from ttftdoctor.stats import Array, auc, quantile_fit, rank, rank_correlation
 
 Mask = NDArray[np.bool_]
 
@@ -31,7 +40,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
     Parameters
     ----------
     aside
-        Rows whose TTFT was set aside on reading, by reason.
+        Rows with a logged TTFT that was set aside on reading, by reason.
     unit_mixed
         A sentence, if two unlabelled columns were found to need different units.
     """
@@ -46,7 +55,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
     if n >= 10:
         values, counts = np.unique(np.round(rows.ttft_logged[logged], 5), return_counts=True)
         varied = len(np.unique(rows.inputs[logged & np.isfinite(rows.inputs)])) > 3
-        if varied:
+        if varied or n >= 20:
             constant_share = float(counts.max() / n)
             constant = float(values[counts.argmax()])
         spread = np.ptp(np.quantile(rows.ttft_logged[logged], [0.05, 0.95]))
@@ -62,7 +71,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
     return Artifact(
         n=n,
         equal_share=float(equal.sum() / max(both.sum(), 1)) if both.sum() >= 5 else 0.0,
-        not_streamed_share=aside.get("not_streamed", 0) / n,
+        not_streamed_share=aside.get("not_streamed", 0) / n if n else 0.0,
         after_share=float(late.sum() / max(both.sum(), 1)) if both.sum() >= 5 else 0.0,
         after_factor=factor,
         constant_share=constant_share,
@@ -117,13 +126,18 @@ def _thinking(rows: Rows) -> tuple[float, float | None, str]:
     return explained, slope * 1e3, basis
 
 
-def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
-    """How turns that could have reused a prefix were served; None if there are none."""
+def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
+    """How turns that could have reused a prefix were served; None if there are none.
+
+    Turns that missed because all caches were emptied at once (``reset``) are left out.
+    """
     repeated = np.nan_to_num(rows.repeated)
     cached = rows.cached
     could = (repeated >= REUSABLE) & np.isfinite(cached) & np.isfinite(rows.inputs)
     if rows.reuse_grade != "content":
         could &= np.isfinite(rows.previous_input)
+    if reset is not None:
+        could &= ~reset
     n = int(could.sum())
     if n < 3:
         return None
@@ -134,6 +148,7 @@ def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
     kept = np.clip((cached[could] - base) / history, 0.0, None)
     hit, miss = kept >= 0.5, kept < 0.2
     stuck_at, stuck_share = _stuck(rows, could)
+    stuck_sessions, mixed_sessions = _within_sessions(rows, could, kept)
     gap = rows.gap[could]
     between = _between(rows)[could]
     written = rows.written[could]
@@ -141,6 +156,9 @@ def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
     if np.isfinite(written).sum() >= 0.5 * n and rows.inputs[could].sum() > 0:
         write_share = float(np.nansum(written) / rows.inputs[could].sum())
     expiry = _expiry(gap, miss)
+    # An input that no longer grows although something was said has lost its oldest part.
+    said = rows.previous_input[could] + 0.5 * rows.previous_output[could]
+    trimmed = rows.inputs[could] < said
     moved = rows.moved[could]
     changed, stayed = moved == 1, moved == 0
     first = np.isfinite(cached) & np.isfinite(rows.inputs) & (rows.turn == 1)
@@ -153,6 +171,10 @@ def reuse_pattern(rows: Rows, load: Load) -> ReusePattern | None:
         cached_share=float(np.clip(ratio, 0, 1) @ repeated[could] / repeated[could].sum()),
         stuck_at=stuck_at,
         stuck_share=stuck_share,
+        stuck_sessions=stuck_sessions,
+        trimmed_misses=float(trimmed[miss].mean()) if miss.any() else 0.0,
+        trimmed_hits=float(trimmed[hit].mean()) if hit.any() else 0.0,
+        mixed_sessions=mixed_sessions,
         write_share=write_share,
         gap_p50_s=float(np.median(gap[known_gap])) if known_gap.any() else None,
         gap_auc=_auc(gap, miss, hit),
@@ -210,6 +232,41 @@ def _stuck(rows: Rows, could: Mask) -> tuple[float | None, float]:
     return at, share
 
 
+def _within_sessions(rows: Rows, could: Mask, kept: Array) -> tuple[float, float]:
+    """Sessions that never reuse past one place, and sessions that hit and miss by turns.
+
+    The place at which a prompt changes may differ from session to session, and a system prompt
+    that all share may hide it; what tells is whether the *same* conversation ever gets deeper.
+    """
+    session = rows.session[could]
+    cached, inputs = rows.cached[could], rows.inputs[could]
+    lost = np.clip(rows.repeated[could] - cached, 0.0, None)
+    named = session >= 0
+    if named.sum() < 3:
+        return 0.0, 0.0
+    _, code = np.unique(session[named], return_inverse=True)
+    size = int(code.max()) + 1
+    cached, inputs, lost, part = cached[named], inputs[named], lost[named], kept[named]
+    turns = np.bincount(code, minlength=size)
+    top = np.full(size, -np.inf)
+    low, long, short = np.full(size, np.inf), np.full(size, -np.inf), np.full(size, np.inf)
+    np.maximum.at(top, code, cached)
+    np.minimum.at(low, code, cached)
+    np.maximum.at(long, code, inputs)
+    np.minimum.at(short, code, inputs)
+    deep = np.bincount(code, weights=part >= 0.5, minlength=size)
+    missed = np.bincount(code, weights=part < 0.2, minlength=size)
+    several = turns >= 2
+    grown = long - short > np.maximum(64.0, 2 * (top - low))
+    stuck = several & grown & (top - low <= np.maximum(32.0, 0.02 * top))
+    tokens = np.bincount(code, weights=lost, minlength=size)
+    mixed = several & ~stuck & (deep > 0) & (missed > 0)
+    return (
+        float(tokens[stuck].sum() / max(tokens.sum(), 1.0)),
+        float(mixed.sum() / max(int(several.sum()), 1)),
+    )
+
+
 def _expiry(gap: Array, miss: Mask) -> tuple[float, float, float] | None:
     """The gap that best parts hits from misses: gap, miss share after it and before it."""
     known = np.isfinite(gap)
@@ -248,7 +305,9 @@ def _between(rows: Rows) -> Array:
     return out
 
 
-def cold_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[Cold | None, Array]:
+def cold_of(
+    rows: Rows, ledger: Ledger, load: Load, predicted: Array, reset: Mask
+) -> tuple[Cold | None, Array]:
     """Slow requests after a silence, at the head of the log, or with a logged load time.
 
     Returns the signs and the seconds laid to it per row (zeros without any).
@@ -264,6 +323,9 @@ def cold_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[C
     if n < 6 or not rows.order_known:
         return None, none
     warm = float(np.median(rows.ttft[known]))
+    outage = _outage(rows, ledger, predicted, reset)
+    if outage is not None:
+        return outage
     spread = 1.4826 * float(np.median(np.abs(left[known] - np.median(left[known]))))
     slow = known & (left > np.maximum.reduce([0.6 * predicted, np.full(rows.n, 5 * spread),
                                               np.full(rows.n, 0.25)]))  # fmt: skip
@@ -283,6 +345,113 @@ def cold_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[C
         rows_cold = best[2] & slow
         return _cold("idle", rows, rows_cold, left, known, warm, best[1], best[0])
     return _head(rows, slow, left, known, warm)
+
+
+def resets_of(rows: Rows, ledger: Ledger, predicted: Array) -> Mask:
+    """Turns that missed because every cache was emptied at once: the server was started anew.
+
+    A moment is such a reset if nearly all sessions whose turns lie on either side of it miss at
+    their next turn, in a log where turns otherwise hit, and a slow request or a silence marks it.
+    """
+    none = np.zeros(rows.n, dtype=bool)
+    repeated = np.nan_to_num(rows.repeated)
+    could = (repeated >= REUSABLE) & np.isfinite(rows.cached) & np.isfinite(rows.gap)
+    if could.sum() < 12 or not rows.order_known:
+        return none
+    miss = rows.cached < 0.2 * repeated
+    usual = float(miss[could].mean())
+    if not 0 < usual <= 0.4:
+        return none
+    at = np.flatnonzero(could)
+    begin, end, lost = rows.start[at] - rows.gap[at], rows.start[at], miss[at]
+    # The misses themselves bound the moment: it lies just before the first of them.
+    moments = np.sort(end[lost])
+    found = np.zeros(len(at), dtype=bool)
+    for moment in moments[: 400 if len(moments) > 400 else None]:
+        across = (begin < moment - 1e-6) & (end >= moment - 1e-6)
+        if across.sum() >= 3 and lost[across].mean() >= 0.8:
+            found |= across & lost
+    total = float(lost.sum())
+    if found.sum() < 3 or found.sum() < 0.5 * total:
+        return none
+    none[at[found]] = True
+    return none
+
+
+def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
+    """Whether the unexplained slow turns are just those that find their cache gone, as after a
+    start of the server, in a log whose turns otherwise hit.
+    """
+    could = (np.nan_to_num(rows.repeated) >= REUSABLE) & np.isfinite(rows.cached)
+    could &= rows.measured & np.isfinite(predicted)
+    late = rows.ttft - predicted
+    slow = could & (late > np.maximum(1.0, 1.5 * np.nan_to_num(predicted)))
+    rest = could & ~slow
+    if slow.sum() < 2 or rest.sum() < 10:
+        return False
+    miss = rows.cached < 0.2 * np.nan_to_num(rows.repeated)
+    return bool(miss[slow].mean() >= 0.7 and miss[rest].mean() <= 0.15)
+
+
+def _outage(
+    rows: Rows, ledger: Ledger, predicted: Array, reset: Mask
+) -> tuple[Cold, Array] | None:
+    """A stretch in which a server gave nobody a token though some waited, and then gave all one.
+
+    A server that restarts, loads or compiles in mid-log is not idle: its clients stand in line.
+    The stretch ends when the first of them is served; those who came later waited less, one for
+    one. A single long prefill looks alike for as long as that prefill takes, which is taken off.
+    A lone request that waits in silence counts only where caches were emptied at that moment.
+    """
+    waits = np.zeros(rows.n)
+    known = rows.measured & np.isfinite(rows.start) & np.isfinite(predicted)
+    lengths: list[float] = []
+    emptied = np.sort(rows.start[reset])
+    together = _slow_and_empty(rows, predicted)
+    for server in np.unique(rows.server[known]):
+        at = np.flatnonzero(known & (rows.server == server))
+        if len(at) < 12:
+            continue
+        at = at[np.argsort(rows.start[at] + rows.ttft[at], kind="stable")]
+        arrive, first, own = rows.start[at], rows.start[at] + rows.ttft[at], predicted[at]
+        silence = np.diff(first, prepend=first[0])
+        excess = np.minimum(silence, rows.ttft[at]) - own
+        late = rows.ttft[at] - own
+        slow = np.flatnonzero((late > np.maximum(1.0, 1.5 * own)) & (excess > 0.1 * late))
+        for end in slow:
+            if waits[at[end]] > 0.25:
+                continue  # stood in a line that was seen already
+            finish = first[end]
+            begin = max(finish - silence[end], arrive[end])
+            lined = (arrive < finish) & (first >= finish - 1e-9)
+            work = float(own[lined].sum())
+            lined &= first <= finish + 2.0 + 2 * work
+            cleared = together or bool(
+                np.any(np.abs(emptied - finish) <= max(30.0, 2 * late[end]))
+            )
+            crowd = lined.sum() >= 3 and excess[end] > max(1.0, 0.5 * silence[end])
+            if not (crowd or cleared):
+                continue
+            who = at[lined]
+            waited = np.clip(finish - np.maximum(rows.start[who], begin) - predicted[who], 0, None)
+            if cleared:
+                waited = np.maximum(waited, np.where(who == at[end], late[end], 0.0))
+            waits[who] = np.maximum(waits[who], np.minimum(waited, rows.ttft[who]))
+            lengths.append(float(finish - begin))
+    hit = waits > 0.25
+    if hit.sum() < (2 if together else 3) or len(lengths) > max(6, 0.05 * known.sum()):
+        return None
+    left = ledger.accounts["unexplained"] + ledger.wait
+    seconds = np.where(hit, np.minimum(waits, np.clip(np.nan_to_num(left), 0, None)), 0.0)
+    whole = np.isfinite(left)
+    rest = whole & ~hit
+    return Cold(
+        kind="restart", n=int(hit.sum()), seconds=float(seconds[whole].mean()),
+        cold_p50_s=float(np.median(rows.ttft[hit])),
+        warm_p50_s=float(np.median(rows.ttft[rest])) if rest.any() else 0.0,
+        idle_s=max(lengths), separation=0.9 if reset.any() else 0.6,
+        worst_s=float(rows.ttft[hit].max()), resets=int(reset.sum()),
+    ), seconds  # fmt: skip
 
 
 def _cold(
@@ -355,9 +524,8 @@ def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple
     if n < 30:
         return None, none
     x = net[index] / predicted[index]
-    from scipy.stats import rankdata
 
-    ranks = rankdata(x)
+    ranks = rank(x)
     k = np.arange(1, n)
     u = 2 * np.cumsum(ranks)[:-1] - k * (n + 1)
     at = int(np.argmax(np.abs(u)))
@@ -432,6 +600,60 @@ def attempts_of(
         failed=failed,
         failed_share=(rate_limited + failed) / max(total, 1),
     ), excess
+
+
+def timer_of(rows: Rows, ledger: Ledger, predicted: Array) -> tuple[Timer | None, Array]:
+    """Slow requests late by one constant (or whole multiples), whatever their length and load."""
+    none = np.zeros(rows.n)
+    left = ledger.accounts["unexplained"]
+    known = np.isfinite(left)
+    slow = known & (left > np.maximum(0.8, 2 * np.nan_to_num(predicted)))
+    n = int(slow.sum())
+    if n < 4 or n > 0.8 * known.sum():
+        return None, none
+    late = left[slow]
+    best: tuple[float, float] | None = None
+    for step in np.unique(np.round(np.quantile(late, [0.05, 0.1, 0.25, 0.5]), 2)):
+        times = np.round(late / step)
+        good = (times >= 1) & (times <= 8) & (np.abs(late - times * step) <= 0.06 * step)
+        if good.any() and (best is None or good.mean() > best[0] + 0.02):
+            best = float(good.mean()), float(np.median(late[good] / times[good]))
+    if best is None or best[0] < 0.8:
+        return None, none
+    seconds = np.where(slow, np.clip(np.nan_to_num(left), 0, None), 0.0)
+    return Timer(
+        step_s=best[1], n=n, share=n / int(known.sum()), seconds=float(seconds[known].mean())
+    ), seconds
+
+
+def near_refusals(
+    rows: Rows, left: Array, predicted: Array, refused: Array
+) -> tuple[int, float, float, float, Array]:
+    """Slow requests during which others were refused: how many, seconds, share, share by chance.
+
+    Parameters
+    ----------
+    refused
+        Sorted starts of refused or failed requests, seconds on the clock of ``rows.start``.
+    """
+    none = np.zeros(rows.n)
+    known = np.isfinite(left) & np.isfinite(rows.start)
+    if len(refused) < 3 or known.sum() < 10:
+        return 0, 0.0, 0.0, 0.0, none
+    slow = known & (left > np.maximum(0.5, 1.5 * np.nan_to_num(predicted)))
+    if slow.sum() < 3:
+        return 0, 0.0, 0.0, 0.0, none
+    begin = np.searchsorted(refused, rows.start - 1.0)
+    end = np.searchsorted(refused, rows.start + np.nan_to_num(rows.ttft), side="right")
+    near = known & (end > begin)
+    span = max(float(np.ptp(rows.start[known])), 1e-9)
+    rate = len(refused) / span
+    chance = float(np.mean(1 - np.exp(-rate * (rows.ttft[slow] + 1.0))))
+    found = float(near[slow].mean())
+    if found < 0.6 or found - chance < 0.3:
+        return 0, 0.0, found, chance, none
+    seconds = np.where(slow & near, np.clip(np.nan_to_num(left), 0, None), 0.0)
+    return int((slow & near).sum()), float(seconds[known].mean()), found, chance, seconds
 
 
 def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:

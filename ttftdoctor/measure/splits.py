@@ -36,13 +36,10 @@ def split(rows: Rows) -> Splits:
         },
         strict=False,
     ).with_columns(pl.col("ttft", "tpot", "input", "uncached", "turn").fill_nan(None))
-    edges = list(LENGTH_EDGES)
+    places = np.searchsorted(LENGTH_EDGES[1:-1], np.nan_to_num(rows.inputs), side="right")
+    lengths = pl.Series(np.array(LENGTH_EDGES)[places], dtype=pl.Int64)
     frame = frame.with_columns(
-        pl.col("input")
-        .cut(edges[1:-1], labels=[str(e) for e in edges[:-1]], left_closed=True)
-        .cast(pl.String)
-        .cast(pl.Int64)
-        .alias("length")
+        pl.when(pl.col("input").is_not_null()).then(lengths).alias("length")
     )
 
     def by(*columns: str) -> tuple[Slice, ...]:

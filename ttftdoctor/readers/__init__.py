@@ -14,10 +14,12 @@ one column are all told apart; :class:`Raw` turns them into numbers and instants
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ttftdoctor.sources import Head, Shape
@@ -26,6 +28,9 @@ from ttftdoctor.units import US_PER
 
 #: Texts that stand for "no value" in JSON strings and CSV cells.
 NO_VALUE = ("", "null", "none", "nil", "-", "n/a", "na", "undefined")
+
+#: From this many rows on, columns are looked at before they are read, to read them faster.
+LARGE = 2000
 
 _NUMBER_WITH_UNIT = (
     r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*"
@@ -68,13 +73,16 @@ class Plan:
     shape the raw frame has ``line`` and ``text`` and the schema stays empty. ``whole`` asks for
     all rows in one frame, because one request is spread over several. ``unwrap`` is where the
     records lie inside a single document (see :class:`ttftdoctor.sources.Head`). ``context`` of
-    that document is kept by the reader in the closure of ``convert``.
+    that document is kept by the reader in the closure of ``convert``. ``numbers`` names fields
+    (name to numeric type) that hold only numbers as far as seen, which are read faster as such;
+    where one holds anything else, it arrives by its type in ``schema``.
     """
 
     schema: Mapping[str, Any]
     convert: Callable[[Raw], Batch]
     whole: bool = False
     unwrap: str | None = None
+    numbers: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class Raw:
         self.frame = frame
         self.options = options or Options()
         self._problems: list[tuple[pl.Expr, str]] = []
+        self._texts: dict[str, pl.Series] = {}
 
     def has(self, name: str) -> bool:
         """Whether the raw frame has the column at all."""
@@ -119,13 +128,24 @@ class Raw:
         if not self.has(name):
             return pl.lit(None, dtype=pl.String)
         dtype = self.frame.schema[name]
-        expr = pl.col(name)
         if path is not None:
-            expr = expr.str.json_path_match(path)
-        elif dtype != pl.String:
-            return expr.cast(pl.String, strict=False)
-        expr = expr.str.strip_chars()
-        return pl.when(~expr.str.to_lowercase().is_in(NO_VALUE)).then(expr)
+            return _value(pl.col(name).str.json_path_match(path))
+        if dtype != pl.String:
+            return pl.col(name).cast(pl.String, strict=False)
+        if self.frame.height < LARGE:
+            return _value(pl.col(name))
+        if name not in self._texts:
+            self._texts[name] = _values(self.frame[name])
+        return pl.lit(self._texts[name])
+
+    def each(self, text: pl.Expr, work: Callable[[pl.Expr], pl.Expr]) -> pl.Expr:
+        """``work`` done on a text; in a large frame once for each different text.
+
+        Only for work that makes null of null.
+        """
+        if self.frame.height < LARGE:
+            return work(text)
+        return pl.lit(_by_value(self.frame.select(text).to_series(), work))
 
     def number(self, name: str, path: str | None = None, *, strict: bool = True) -> pl.Expr:
         """The column as Float64. With ``strict`` a cell that is no finite number rejects its row
@@ -134,11 +154,23 @@ class Raw:
         if self.has(name) and path is None and self.frame.schema[name].is_numeric():
             value = pl.col(name).cast(pl.Float64)
             given = pl.col(name).is_not_null()
+        elif (plain := self._plain(name, path)) is not None:
+            value, given = pl.lit(plain), pl.lit(plain).is_not_null()
         else:
             text = self.text(name, path)
             value = text.cast(pl.Float64, strict=False)
             given = text.is_not_null()
         return self._finite(value, given, name, strict)
+
+    def _plain(self, name: str, path: str | None) -> pl.Series | None:
+        """The numbers of a large column of text that holds nothing but plain numbers."""
+        if path is not None or not self.has(name) or self.frame.height < LARGE:
+            return None
+        texts = self.frame[name]
+        if texts.dtype != pl.String or texts.head(LARGE).cast(pl.Float64, strict=False).is_null().any():
+            return None
+        numbers = texts.cast(pl.Float64, strict=False)
+        return numbers if numbers.null_count() == texts.null_count() else None
 
     def _finite(self, value: pl.Expr, given: pl.Expr, name: str, strict: bool) -> pl.Expr:
         finite = value.is_finite().fill_null(False)
@@ -167,6 +199,8 @@ class Raw:
         if self.has(name) and path is None and self.frame.schema[name].is_numeric():
             value = pl.col(name).cast(pl.Float64) * US_PER[unit]
             given = pl.col(name).is_not_null()
+        elif (numbers := self._plain(name, path)) is not None:
+            value, given = pl.lit(numbers) * US_PER[unit], pl.lit(numbers).is_not_null()
         else:
             text = self.text(name, path)
             plain = text.cast(pl.Float64, strict=False) * US_PER[unit]
@@ -198,6 +232,12 @@ class Raw:
             iso: pl.Expr = pl.lit(None, dtype=pl.Int64)
         else:
             text = self.text(name, path)
+            if self.frame.height >= LARGE:
+                texts = self.frame.select(text).to_series()
+                alike = read_alike(texts) if self.options.timezone == "UTC" else None
+                if alike is not None:
+                    return pl.lit(alike)
+                text = pl.lit(texts)
             given = text.is_not_null()
             number = pl.coalesce(
                 text.cast(pl.Int64, strict=False).cast(pl.Float64),
@@ -296,6 +336,101 @@ class Raw:
             .collect()
         )
 
+
+def _value(text: pl.Expr) -> pl.Expr:
+    """Text without space around it; null for the spellings of "no value"."""
+    text = text.str.strip_chars()
+    return pl.when(~text.str.to_lowercase().is_in(NO_VALUE)).then(text)
+
+
+def _values(texts: pl.Series) -> pl.Series:
+    """:func:`_value` for a large column: where all texts are long, they have only to be stripped."""
+    if not _recur(texts):
+        stripped = texts.str.strip_chars()
+        shortest = stripped.str.len_bytes().min()
+        if isinstance(shortest, int) and shortest > max(map(len, NO_VALUE)):
+            return stripped
+    return _by_value(texts, _value)
+
+
+def _recur(texts: pl.Series) -> bool:
+    """Whether a few texts make up the column, by its first rows."""
+    return texts.head(LARGE).n_unique() <= LARGE // 10
+
+
+def _by_value(texts: pl.Series, work: Callable[[pl.Expr], pl.Expr]) -> pl.Series:
+    """``work`` on each text; where a few texts recur, on these alone."""
+    column = pl.col(texts.name)
+    if _recur(texts):
+        kinds = texts.unique().drop_nulls()
+        if len(kinds) <= LARGE:
+            done = kinds.to_frame().select(work(column)).to_series()
+            if done.dtype == kinds.dtype and done.equals(kinds, null_equal=True):
+                return texts
+            return done.gather(texts.cast(pl.Enum(kinds)).to_physical()).alias(texts.name)
+    return texts.to_frame().select(work(column)).to_series()
+
+
+_ALIKE = re.compile(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.(\d{1,9}))?(?:Z|\+00:00| UTC)?")
+
+
+def read_alike(texts: pl.Series) -> pl.Series | None:
+    """ISO 8601 stamps in UTC that are all written alike, as microseconds since 1970.
+
+    Reads digits instead of formats, which is several times as fast. None where one is missing,
+    of another length or shape, before 1970, after 2999 or no moment of the calendar.
+    """
+    size = texts.str.len_bytes()
+    width, longest = size.min(), size.max()
+    if texts.null_count() or not isinstance(width, int) or width != longest:
+        return None
+    shape = _ALIKE.fullmatch(texts[0].encode())
+    if shape is None:
+        return None
+    letters = texts.cast(pl.Binary).bin.reinterpret(dtype=pl.Array(pl.UInt8, width)).to_numpy()
+    digits: list[Any] = []
+    for letter, column in zip(shape.group(), np.ascontiguousarray(letters.T), strict=True):
+        if (column == letter).all():
+            digits.append(letter - 48)  # years hardly change: one number for all rows
+        elif 48 <= letter < 58 and (column - 48 < 10).all():
+            digits.append((column - 48).astype(np.int32))
+        else:
+            return None
+
+    def number(start: int, stop: int) -> Any:
+        out = digits[start]
+        for digit in digits[start + 1 : stop]:
+            out = out * 10 + digit
+        return out
+
+    year, month, day = number(0, 4), number(5, 7), number(8, 10)
+    hour, minute, second = number(11, 13), number(14, 16), number(17, 19)
+    leap = (year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))
+    last = _DAYS[np.minimum(month, 13)] + (leap & (month == 2))
+    good = (year >= 1970) & (year < 3000) & (day >= 1) & (day <= last)
+    good &= (hour < 24) & (minute < 60) & (second < 60)
+    if not np.all(good):
+        return None
+    # Days since 1970 by counting from March, so that leap days come last.
+    march = year - (month < 3)
+    days = (
+        365 * march + march // 4 - march // 100 + march // 400
+        + (153 * ((month + 9) % 12) + 2) // 5 + day - 719_469
+    )  # fmt: skip
+    micro = np.zeros(len(texts), np.int64)
+    micro += (days * 24 + hour) * 60 + minute
+    micro *= 60
+    micro += second
+    micro *= 1_000_000
+    fraction = shape.group(1)
+    if fraction is not None:
+        kept = min(len(fraction), 6)
+        micro += number(20, 20 + kept) * 10 ** (6 - kept)
+    return pl.Series(texts.name, micro)
+
+
+#: Days of the months; none of months 0 and 13, which stand for any other number.
+_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31, 0])
 
 _FACTORS = {
     "ns": US_PER["ns"],

@@ -123,6 +123,14 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "block_tokens": ("block_tokens",),
 }  # fmt: skip
 
+_STAMPS = ("start", "_end", "_first")
+#: Columns that are read as numbers where they hold nothing else.
+_NUMERIC = (
+    *_STAMPS, *_DURATIONS, "turn", "_messages", "input_tokens", "cached_tokens",
+    "cache_write_tokens", "output_tokens", "reasoning_tokens", "_tpot", "_tps", "attempts",
+    "_retries", "block_tokens",
+)  # fmt: skip
+
 #: Stamps of an engine's monotonic clock, which must never be subtracted from wall-clock ones.
 _ENGINE_STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 
@@ -277,12 +285,13 @@ def plan(head: Head, options: Options) -> Plan:
             schema[place.column] = pl.String
     if engine:
         schema.update(dict.fromkeys(_ENGINE_STAMPS, pl.String))
+    numbers = {c: t for c, t in _all_numbers(found, records).items() if c in schema}
     if head.shape is not Shape.JSON:
-        schema = dict.fromkeys(schema)
+        schema, numbers = dict.fromkeys(schema), {}
     if not blocks:
         found.pop("prefix_blocks", None)
     builder = _Builder(found, units, exclusive, engine, columns)
-    return Plan(schema=schema, convert=builder.convert, unwrap=unwrap)
+    return Plan(schema=schema, convert=builder.convert, unwrap=unwrap, numbers=numbers)
 
 
 def _apply_map(
@@ -327,6 +336,23 @@ def _numbers(records: Iterable[Mapping[str, Any]], place: _Place | None) -> list
             number = None
         out.append(number if number is not None and number == number else None)
     return out
+
+
+def _all_numbers(
+    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+) -> dict[str, Any]:
+    """Fields of numeric columns that hold nothing but numbers, with the type to read them as."""
+    out: dict[str, Any] = {}
+    for canonical, (place, _) in found.items():
+        if place.path is not None or canonical not in _NUMERIC:
+            continue
+        kinds = {type(place.of(record)) for record in records} - {type(None)}
+        if kinds and kinds <= {int, float}:
+            # Stamps in nanoseconds are longer than a float is exact.
+            exact = canonical in _STAMPS and kinds == {int}
+            out[place.column] = pl.Int64 if exact else pl.Float64
+    text = {p.column for canonical, (p, _) in found.items() if canonical not in _NUMERIC}
+    return {column: kind for column, kind in out.items() if column not in text}
 
 
 def _carries_unit(records: Iterable[Mapping[str, Any]], place: _Place) -> bool:
@@ -636,7 +662,7 @@ class _Builder:
         tests: list[pl.Expr] = []
         sources: list[str] = []
         if "status" in self.found:
-            tests.append(status_of(raw.text(*self._at("status"))))
+            tests.append(raw.each(raw.text(*self._at("status")), status_of))
             sources.append("status")
         if "_success" in self.found:
             good = raw.boolean(*self._at("_success"))
@@ -655,7 +681,7 @@ class _Builder:
                 sources.append(name)
         if tests:
             bad = [pl.when(t != "ok").then(t) for t in tests]
-            exprs["status"] = pl.coalesce(*bad, *tests)
+            exprs["status"] = pl.coalesce(*bad, *tests) if len(tests) > 1 else tests[0]
             fields["status"] = Field(
                 ", ".join(self.found[s][0].label for s in sources), "", "by its name"
             )

@@ -54,7 +54,10 @@ def _block(head: Head, usual: int) -> tuple[int, str]:
     pairs = [
         (int(r["input_length"]), len(r["hash_ids"]))
         for r in head.records
-        if isinstance(r.get("input_length"), int | float) and r.get("hash_ids")
+        if isinstance(r.get("input_length"), int | float)
+        and 0 < r["input_length"] < 1e12  # no NaN, no infinity
+        and isinstance(r.get("hash_ids"), list)
+        and r["hash_ids"]
     ]
     if not pairs:
         return usual, "as usual for this kind of trace"
@@ -88,7 +91,8 @@ def _plan(head: Head, options: Options) -> Plan:
         "timestamp", "input_length", "output_length", "chat_id", "parent_chat_id", "turn",
         "session_id", "delay",
     )  # fmt: skip
-    below = any(isinstance(i, int) and i < 0 for r in head.records for i in r.get("hash_ids") or ())
+    lists = [r["hash_ids"] for r in head.records if isinstance(r.get("hash_ids"), list)]
+    below = any(isinstance(i, int) and i < 0 for ids in lists for i in ids)
     schema: dict[str, Any] = dict.fromkeys(names, pl.String)
     schema["hash_ids"] = pl.List(pl.Int64 if below else pl.UInt64)
 
