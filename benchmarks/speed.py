@@ -230,11 +230,15 @@ def report(
     runs: dict[tuple[int, str], list[Run]],
     help_runs: list[Run],
 ) -> list[str]:
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
-          + ", ".join(f"{p} {metadata.version(p)}" for p in ("ttftdoctor", "polars", "numpy")))
+    print(
+        f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}, "
+        + ", ".join(f"{p} {metadata.version(p)}" for p in ("ttftdoctor", "polars", "numpy"))
+    )
     print(f"{len(help_runs)} repeats, interleaved; median (min-max) of whole processes\n")
-    print(f"{'rows':>9} {'MiB':>5}  {'':12} {'seconds':>20} {'CPU s':>6} {'peak MiB':>9} "
-          f"{'x scan':>7}")
+    print(
+        f"{'rows':>9} {'MiB':>5}  {'':12} {'seconds':>20} {'CPU s':>6} {'peak MiB':>9} "
+        f"{'x scan':>7}"
+    )
     medians: dict[str, dict[int, float]] = {}
     peaks: dict[int, float] = {}
     ratios: dict[int, float] = {}
@@ -251,12 +255,16 @@ def report(
             if name == "diagnose":
                 ratios[rows] = ratio
                 peaks[rows] = max(r.mib for r in some)
-            print(f"{rows:9,} {size:5.0f}  {name:12} {middle([r.seconds for r in some]):>20} "
-                  f"{statistics.median(r.busy for r in some):6.2f} "
-                  f"{max(r.mib for r in some):9.0f} {ratio:7.2f}")
+            print(
+                f"{rows:9,} {size:5.0f}  {name:12} {middle([r.seconds for r in some]):>20} "
+                f"{statistics.median(r.busy for r in some):6.2f} "
+                f"{max(r.mib for r in some):9.0f} {ratio:7.2f}"
+            )
     ground = statistics.median(r.seconds for r in help_runs)
-    print(f"\n--help: {middle([r.seconds for r in help_runs]).strip()} s, "
-          f"{max(r.mib for r in help_runs):.0f} MiB")
+    print(
+        f"\n--help: {middle([r.seconds for r in help_runs]).strip()} s, "
+        f"{max(r.mib for r in help_runs):.0f} MiB"
+    )
     for name in names:
         slope = exponent(medians[name])
         if slope is not None:

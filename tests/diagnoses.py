@@ -130,7 +130,7 @@ def _bins(*, cached: bool = False) -> tuple[Bin, ...]:
 
 def _line(top: float) -> tuple[tuple[float, float, float, float], ...]:
     points = []
-    for at in range(0, 13):
+    for at in range(13):
         tokens = top * at / 12
         y = _prefill(tokens / 1000)
         points.append((tokens, round(y, 4), round(0.97 * y - 0.005, 4), round(1.03 * y + 0.005, 4)))

@@ -47,7 +47,10 @@ Unit = Annotated[
     list[str] | None,
     typer.Option("--unit", help="FIELD=UNIT: unit of a duration (ns, us, ms, s), e.g. first=ms."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress; no report on screen if a file is written.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="No progress; no report on screen if a file is written."),
+]
 NoColor = Annotated[bool, typer.Option("--no-color", help="Plain text without colour.")]
 Params = Annotated[
     float | None, typer.Option("--params", help="Parameters of the model, e.g. 7e9.")

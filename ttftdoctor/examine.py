@@ -26,8 +26,8 @@ from ttftdoctor.measure import replay, reuse, signs, splits
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
-from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
-from ttftdoctor.stats import mean_interval
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of, prepare
+from ttftdoctor.stats import mean_interval, thin
 from ttftdoctor.table import SCHEMA, SET_ASIDE
 
 
@@ -70,10 +70,10 @@ def examine(log: Log) -> Examined:
         splits=splits.split(rows),
         coverage=coverage,
         artifact=artifact,
-        reuse=_pattern(rows, None, None),
         attempts=None,
     )
     if lines is None:
+        base = replace(base, reuse=_pattern(rows, None, None))
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
     fixed, new, again = _parts(rows, lines)
     fixed = fixed + extra
@@ -107,9 +107,7 @@ def examine(log: Log) -> Examined:
         n, near_s, found, chance, near = signs.near_refusals(
             rows, left, predicted, _refused(log, rows)
         )
-        attempts = replace(
-            attempts, near_n=n, near_s=near_s, near_share=found, near_chance=chance
-        )
+        attempts = replace(attempts, near_n=n, near_s=near_s, near_share=found, near_chance=chance)
         if n:
             blamed["retry_or_ratelimit"], timer = near, None
     if cold is not None and timer is not None:
@@ -183,9 +181,7 @@ def _no_path(
         return None, none, replace(found, scope=where)
     ratio = contrast.level_s / max(contrast.best_level_s, 1e-9)
     if 400 <= ratio <= 2500 and contrast.best_level_s < 0.01:
-        text = (
-            f"{where} is about 1,000 times {contrast.best}: the rows are not all in one unit"
-        )
+        text = f"{where} is about 1,000 times {contrast.best}: the rows are not all in one unit"
         return None, none, replace(artifact, unit_mixed=text, scope=where)
     return contrast, extra, artifact
 
@@ -208,9 +204,13 @@ def _change(
             if (mask & rows.measured).sum() < 40 or mask.sum() > 0.95 * rows.n:
                 continue
             tried += 1
-            part, cost = signs.change_of(
-                rows.take(mask), ledger.take(mask), fits.part_of(load, mask), predicted[mask]
-            )
+            at = np.flatnonzero(mask)
+            for some in (at[thin(len(at))], at):  # of a huge part, first a sample is looked at
+                part, cost = signs.change_of(
+                    rows.take(some), ledger.take(some), fits.part_of(load, some), predicted[some]
+                )
+                if part is None or len(some) == len(at):
+                    break
             if part is None or part.p_value * 40 > 1e-3:
                 continue
             total = np.zeros(rows.n)
@@ -242,16 +242,17 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     excess = float((ttft[late] - np.median(ttft)).sum())
     if excess <= 0:
         return {}
-    out = {}
+    out: dict[str, float] = {}
+    shared: dict[int, float] = {}  # by identity: some causes share their seconds
     for cause, seconds in blamed.items():
-        value = np.nan_to_num(seconds[whole])
-        out[cause] = float((value[late] - np.median(value)).sum() / excess)
+        if id(seconds) not in shared:
+            value = np.nan_to_num(seconds[whole])
+            shared[id(seconds)] = float((value[late] - np.median(value)).sum() / excess)
+        out[cause] = shared[id(seconds)]
     return out
 
 
-def _left_over(
-    ledger: Ledger, blamed: dict[str, Array], whole: Mask, late: Array | None
-) -> float:
+def _left_over(ledger: Ledger, blamed: dict[str, Array], whole: Mask, late: Array | None) -> float:
     """Unexplained seconds less what cold starts, retries and changes were found to cost."""
     if not whole.any():
         return 0.0
@@ -281,7 +282,8 @@ def _coverage(log: Log) -> dict[str, float]:
 
 def _aside(log: Log) -> dict[str, int]:
     """Rows with a logged TTFT that must not be used, by reason; all of them if none has one."""
-    frame = log.requests.filter(pl.col(SET_ASIDE).is_not_null())
+    frame = log.requests.select(SET_ASIDE, "ttft_logged_us")
+    frame = frame.filter(pl.col(SET_ASIDE).is_not_null())
     logged = frame.filter(pl.col("ttft_logged_us").is_not_null())
     return dict(logged.group_by(SET_ASIDE).len().iter_rows())
 
@@ -343,8 +345,11 @@ def _dead_counter(rows: Rows, load: Load) -> Rows:
 def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
     fixed, new, again = (np.full(rows.n, np.nan) for _ in range(3))
     for mask, line in lines.each():
-        f, w, r = ledgers.parts(rows.take(mask), line)
-        fixed[mask], new[mask], again[mask] = f, w, r
+        at = np.flatnonzero(mask)
+        fixed[at] = line.fixed
+        new[at], again[at] = ledgers.parts(
+            line, rows.uncached[at], rows.context[at], rows.recomputed[at]
+        )
     if lines.main.per_1k == 0 and not np.isfinite(rows.inputs).any():
         new, again = np.zeros(rows.n), np.zeros(rows.n)
     return fixed, new, again
@@ -388,11 +393,7 @@ def _pattern(rows: Rows, sick: Mask | None, reset: Mask | None) -> ReusePattern 
 
 
 def _clusters(rows: Rows, whole: Mask) -> Index | None:
-    sessions = rows.session[whole]
-    if len(sessions) == 0 or (sessions < 0).any():
-        return None
-    _, coded = np.unique(sessions, return_inverse=True)
-    return coded.astype(np.int64) if coded.max() >= 7 else None
+    return clusters_of(rows.session[whole], 8)
 
 
 def _interval(values: Array, clusters: Index | None, line: Prefill) -> tuple[float, float] | None:
@@ -477,7 +478,7 @@ def _population(rows: Rows) -> Population:
         end = signs.moment(rows, int(known[np.argmax(rows.start[known])]))
     return Population(
         requests=rows.n,
-        sessions=len(np.unique(sessions)) if len(sessions) else None,
+        sessions=int(np.count_nonzero(np.bincount(sessions))) if len(sessions) else None,
         turns_max=int(turns.max()) if len(turns) else None,
         start=start,
         end=end,
@@ -566,4 +567,3 @@ def _repeated(rows: Rows, wasted: float | None) -> RepeatedPrefix:
         prefill_seconds_wasted=wasted if cached_known else None,
         basis=basis,
     )
-

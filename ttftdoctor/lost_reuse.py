@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ttftdoctor.causes import Judgement, lacking, say
 from ttftdoctor.diagnosis import Statement
 from ttftdoctor.evidence import Evidence, ReusePattern
-from ttftdoctor.units import count, seconds, share
+from ttftdoctor.units import count, figure, seconds, share
 
 NO_REUSE = "repeated_prefix_no_reuse"
 EVICTION = "cache_eviction"
@@ -88,8 +88,8 @@ def _stuck_sessions(r: ReusePattern) -> Statement:
     if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.4:
         place = f" (most at {count(r.stuck_at)} tokens)"
     return say(
-        f"{share(r.stuck_sessions)} of what was computed again lies in sessions whose cached tokens "
-        f"stay at one place{place} while their prompts grow: the prompt changes there",
+        f"{share(r.stuck_sessions)} of what was computed again lies in sessions whose cached "
+        f"tokens stay at one place{place} while their prompts grow: the prompt changes there",
         stuck_sessions=r.stuck_sessions,
         stuck_at_tokens=r.stuck_at,
     )
@@ -246,7 +246,7 @@ def by_turn(e: Evidence) -> tuple[Statement, ...]:
     per_token = [s.tpot_p50_s for s in filled if s.tpot_p50_s]
     if per_token and max(per_token) <= 1.25 * min(per_token):
         middle = sorted(per_token)[len(per_token) // 2]
-        text += f"; decode stays at {middle * 1e3:.3g} ms a token"
+        text += f"; decode stays at {figure(middle * 1e3)} ms a token"
     return (
         say(text, first_ttft_p50_s=first.ttft_p50_s, last_ttft_p50_s=last.ttft_p50_s,
             last_input_p50=last.input_p50),

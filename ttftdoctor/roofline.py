@@ -12,6 +12,7 @@ from typing import Any
 
 from ttftdoctor.diagnosis import Floor
 from ttftdoctor.errors import UsageError
+from ttftdoctor.units import figure
 
 #: Share of the peak FLOP/s that prefill reaches in practice (low and high).
 USUAL_UTILISATION = (0.40, 0.50)
@@ -130,9 +131,9 @@ def floor_of(
     prefill_floor = 2e6 * machine.params / machine.flops
     decode_floor = r.decode_ideal_s * 1e3
     parts = [
-        f"this hardware allows {prefill_floor:.3g} ms per 1,000 tokens of prefill at full "
-        f"arithmetic ({r.ms_per_1k_tokens_usual[0]:.3g} to {r.ms_per_1k_tokens_usual[1]:.3g} ms "
-        f"at 40-50 % of it) and {decode_floor:.3g} ms a token of decode"
+        f"this hardware allows {figure(prefill_floor)} ms per 1,000 tokens of prefill at full "
+        f"arithmetic ({figure(r.ms_per_1k_tokens_usual[0])} to "
+        f"{figure(r.ms_per_1k_tokens_usual[1])} ms at 40-50 % of it) and {figure(decode_floor)} ms a token of decode"
     ]
     times = None if not measured_ms_per_1k else measured_ms_per_1k / prefill_floor
     decode_times = None if not measured_ms_per_token else measured_ms_per_token / decode_floor

@@ -125,8 +125,8 @@ def _warnings(e: Evidence) -> list[str]:
     a = e.attempts
     if a is not None and a.failed_share >= 0.1:
         out.append(
-            f"{share(a.failed_share)} of the requests failed or were refused ({a.rate_limited:,} by "
-            "a limit): what is left may not stand for them"
+            f"{share(a.failed_share)} of the requests failed or were refused "
+            f"({a.rate_limited:,} by a limit): what is left may not stand for them"
         )
     if e.lines.prefill is not None and not e.fixed_separable and e.has("input_tokens"):
         out.append(

@@ -70,6 +70,13 @@ def milliseconds(value: float | None) -> str:
     return f"{value:.3g} ms" if abs(value) < 1000 else f"{value:,.0f} ms"
 
 
+def figure(value: float) -> str:
+    """Print a bare number with three figures and never with an exponent: ``1,330``, ``0.0512``."""
+    if not math.isfinite(value):
+        return "-"
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+
+
 def count(value: float | None) -> str:
     """Print a count with thousands separated: ``99,760``."""
     if value is None or not math.isfinite(value):

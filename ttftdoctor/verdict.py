@@ -201,8 +201,8 @@ def _finding(
 ) -> Finding:
     part = e.share(j.seconds)
     growth = None
-    if j.growth_seconds is not None and e.growth_s:
-        growth = j.growth_seconds / e.growth_s
+    if j.growth_seconds is not None and e.growth_s and e.growth_s >= 0.2 * (e.mean or 0.0):
+        growth = j.growth_seconds / e.growth_s  # of a growth worth the name
     status = _status(e, c, j, primary, part)
     return Finding(
         id=c.id, family=c.family, status=status, seconds=j.seconds if j.judged else None,

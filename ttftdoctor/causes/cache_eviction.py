@@ -34,8 +34,8 @@ def headline(e: Evidence, j: Judgement) -> str:
     return (
         "Cached prefixes are gone when the next turn comes: "
         f"{share(1 - e.reuse.hit_share if e.reuse else None)} of the turns that could have reused "
-        f"one got little or nothing, and {count(e.repeated.recomputed_tokens)} tokens were computed again "
-        f"({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
+        f"one got little or nothing, and {count(e.repeated.recomputed_tokens)} tokens were "
+        f"computed again ({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
     )
 
 

@@ -54,8 +54,8 @@ def headline(e: Evidence, j: Judgement) -> str:
     release = f" ({c.version})" if c.version else ""
     where = f" on {c.scope}" if c.scope else ""
     return (
-        f"Since {c.at or 'one moment'}{release}{where} the same work takes {c.ratio:.1f} times as long: "
-        f"TTFT {seconds(c.before_p50_s)} before and {seconds(c.after_p50_s)} after, "
+        f"Since {c.at or 'one moment'}{release}{where} the same work takes {c.ratio:.1f} times "
+        f"as long: TTFT {seconds(c.before_p50_s)} before and {seconds(c.after_p50_s)} after, "
         f"{share(e.share(j.seconds))} of all TTFT"
     )
 

@@ -53,17 +53,16 @@ def judge(e: Evidence) -> Judgement:
             f"TTFT is {seconds(a.constant_s)} in {share(a.constant_share)} of the requests, "
             "whatever their length: a placeholder or a timer, not a measurement"
         )
-        found.append(
-            (0.85, say(text, constant_s=a.constant_s, constant_share=a.constant_share))
-        )
+        found.append((0.85, say(text, constant_s=a.constant_s, constant_share=a.constant_share)))
     if a.thinking_share >= 0.4:
         text = (
             f"TTFT grows with the {a.thinking_basis} by {a.thinking_ms_per_token:.3g} ms each, "
             f"which explains {share(a.thinking_share)} of it: thinking is counted as waiting"
         )
         sure = 0.55 + 0.4 * min(a.thinking_share, 1.0)
-        found.append((sure, say(text, ms_per_token=a.thinking_ms_per_token,
-                                thinking_share=a.thinking_share)))
+        found.append(
+            (sure, say(text, ms_per_token=a.thinking_ms_per_token, thinking_share=a.thinking_share))
+        )
     if not found:
         return Judgement(
             evidence=(say("first tokens come well before the end, in one unit, and vary"),),

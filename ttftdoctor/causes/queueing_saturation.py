@@ -18,9 +18,8 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
-from ttftdoctor.evidence import Evidence
+from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.units import seconds, share
-
 
 #: Waiting this many times the prefill ahead is waiting for slots.
 SLOTS_FROM = 5.0
@@ -75,11 +74,19 @@ def judge(e: Evidence) -> Judgement:
     amplified = w.behind_repeated if e.prefill_repeated_s > 0 else 0.0
     root = w.mean - decoding - amplified
     return Judgement(
-        strength=strength, seconds=max(root, 0.0), interval=w.interval, evidence=tuple(evidence),
-        amplified=amplified,
+        strength=strength, seconds=max(root, 0.0), interval=_part(w, root),
+        evidence=tuple(evidence), amplified=amplified,
         growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
                            ("queue_behind_new", "queue_other")) if e.growth_accounts else None,
     )  # fmt: skip
+
+
+def _part(w: Wait, root: float) -> tuple[float, float] | None:
+    """The interval of the whole wait, for the part of it that is a root."""
+    if w.interval is None or w.mean <= 0 or root <= 0:
+        return None
+    low, high = w.interval
+    return max(low, 0.0) * root / w.mean, high * root / w.mean
 
 
 def headline(e: Evidence, j: Judgement) -> str:

@@ -7,6 +7,7 @@ logged queue time or slots taken by decoding can explain it, and is called unexp
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
 from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Rows
+from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.stats import Array, quantile_fit, two_levels
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
@@ -40,16 +41,16 @@ class Ledger:
     follows_decoding: float | None
     follows_running: float | None
 
-    def take(self, mask: NDArray[np.bool_]) -> Ledger:
+    def take(self, index: NDArray[np.bool_] | Index) -> Ledger:
         """The same for some of the rows."""
         return replace(
             self,
-            accounts={name: value[mask] for name, value in self.accounts.items()},
-            decoding=self.decoding[mask],
-            residual=self.residual[mask],
+            accounts={name: value[index] for name, value in self.accounts.items()},
+            decoding=self.decoding[index],
+            residual=self.residual[index],
         )
 
-    @property
+    @cached_property
     def wait(self) -> Array:
         """All waiting of each row."""
         a = self.accounts
@@ -137,16 +138,15 @@ def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:
     return np.where(crowd, np.minimum(spare, 2 * SLACK * each * count), 0.0)
 
 
-def parts(rows: Rows, line: Prefill) -> tuple[Array, Array, Array]:
-    """Constant, new and repeated prefill seconds of each row under one line.
+def parts(line: Prefill, uncached: Array, context: Array, again: Array) -> tuple[Array, Array]:
+    """Seconds of new and of repeated prefill of each row under one line; arguments in tokens.
 
     Repeated is what the prefill would have saved had the repeated tokens been cached.
     """
-    again = rows.recomputed
-    total = line.work(rows.uncached, rows.context)
-    fewer = line.work(rows.uncached - again, rows.context + again)
+    total = line.work(uncached, context)
+    fewer = line.work(uncached - again, context + again)
     repeated = np.clip(total - fewer, 0.0, None)
-    return np.full(rows.n, line.fixed), total - repeated, repeated
+    return total - repeated, repeated
 
 
 def _waiting_costs(

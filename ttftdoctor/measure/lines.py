@@ -391,6 +391,7 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
 
 
 def part_of(load: Load, mask: NDArray[np.bool_]) -> Load:
+    """The load of some of the rows."""
     return Load(**{name: value[mask] for name, value in load.__dict__.items()})
 
 

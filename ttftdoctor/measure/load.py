@@ -48,9 +48,7 @@ def by_server(rows: Rows, counted: Mask) -> Iterator[Index]:
     yield from np.split(at[order], edges)
 
 
-def load_of(
-    rows: Rows, work: Array, repeated_work: Array, counted: Load | None = None
-) -> Load:
+def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None = None) -> Load:
     """Count, for each arrival, what was ahead of it at the same server.
 
     Parameters

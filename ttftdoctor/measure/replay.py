@@ -15,7 +15,7 @@ import numpy as np
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Lines, Prefill
 from ttftdoctor.measure.load import by_server
-from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of
+from ttftdoctor.measure.rows import Array, Index, Rows, clusters_of
 from ttftdoctor.stats import MOST_ROWS, mean_interval
 from ttftdoctor.treatment import Treatment
 
@@ -102,21 +102,14 @@ class Replay:
         if n <= MOST_ROWS:
             return self
         at = np.arange((n - WINDOW_ROWS) // 2, (n + WINDOW_ROWS) // 2)
-        rows, ledger = self.rows.take(at), self.ledger
-        accounts = {name: values[at] for name, values in ledger.accounts.items()}
-        own = np.nan_to_num(accounts["prefill_new"] + accounts["prefill_repeated"])
+        rows = self.rows.take(at)
         return replace(
             self,
             rows=rows,
             lines=replace(self.lines, codes=self.lines.codes[at]),
-            ledger=replace(
-                ledger,
-                accounts=accounts,
-                decoding=ledger.decoding[at],
-                residual=ledger.residual[at],
-            ),
+            ledger=self.ledger.take(at),
             blamed={cause: seconds[at] for cause, seconds in self.blamed.items()},
-            modelled=_queue(rows, own * self.stretch),
+            modelled=_queue(rows, np.nan_to_num(self._own[at]) * self.stretch),
         )
 
     @cached_property

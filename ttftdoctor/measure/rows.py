@@ -382,9 +382,7 @@ def _arrays(
     return Rows(
         n=frame.height,
         line=frame["line"].to_numpy(),
-        request_id=frame["request_id"]
-        if frame["request_id"].null_count() < frame.height
-        else None,
+        request_id=frame["request_id"] if frame["request_id"].null_count() < frame.height else None,
         start=(frame["start"] - origin).cast(pl.Float64).to_numpy() / 1e6,
         # A clock that starts near 1970 is relative: monotonic, or from the log's own zero.
         epoch_us=origin if order_known and origin > 10**14 else None,

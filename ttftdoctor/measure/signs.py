@@ -18,9 +18,9 @@ from ttftdoctor.evidence import (
     Timer,
 )
 from ttftdoctor.measure.ledger import Ledger
-from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Rows
-from ttftdoctor.stats import Array, auc, quantile_fit, rank, rank_correlation
+from ttftdoctor.measure.load import Load, by_server
+from ttftdoctor.measure.rows import Index, Rows
+from ttftdoctor.stats import MOST_ROWS, Array, auc, quantile_fit, rank, rank_correlation, thin
 
 Mask = NDArray[np.bool_]
 
@@ -32,6 +32,8 @@ IDLE_STEPS = (30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600
 EXPIRY_STEPS = (60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0)
 #: A later turn must be able to reuse this many tokens to say something about the cache.
 REUSABLE = 128
+#: Rows of one group that are compared with those of another; of more, a sample is.
+CONTRAST_ROWS = 10_000
 
 
 def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Artifact:
@@ -54,7 +56,8 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
     constant_share, constant = 0.0, None
     if n >= 10:
         values, counts = np.unique(np.round(rows.ttft_logged[logged], 5), return_counts=True)
-        varied = len(np.unique(rows.inputs[logged & np.isfinite(rows.inputs)])) > 3
+        lengths = rows.inputs[logged & np.isfinite(rows.inputs)]
+        varied = len(np.unique(lengths[:1000])) > 3 or len(np.unique(lengths)) > 3
         if varied or n >= 20:
             constant_share = float(counts.max() / n)
             constant = float(values[counts.argmax()])
@@ -138,37 +141,39 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         could &= np.isfinite(rows.previous_input)
     if reset is not None:
         could &= ~reset
-    n = int(could.sum())
+    at = np.flatnonzero(could)
+    n = len(at)
     if n < 3:
         return None
-    ratio = cached[could] / repeated[could]
+    first = np.isfinite(cached) & np.isfinite(rows.inputs) & (rows.turn == 1)
+    first_turn_cached, first_turn_input = cached[first].sum(), rows.inputs[first].sum()
+    cached, repeated, inputs = cached[at], repeated[at], rows.inputs[at]
     # What every prompt shares (a system prompt) may stay cached when the history is gone.
-    base = _shared_base(rows, could)
-    history = np.maximum(repeated[could] - base, 1.0)
-    kept = np.clip((cached[could] - base) / history, 0.0, None)
+    base = _shared_base(cached, repeated)
+    kept = np.clip((cached - base) / np.maximum(repeated - base, 1.0), 0.0, None)
     hit, miss = kept >= 0.5, kept < 0.2
-    stuck_at, stuck_share = _stuck(rows, could)
-    stuck_sessions, mixed_sessions = _within_sessions(rows, could, kept)
-    gap = rows.gap[could]
-    between = _between(rows)[could]
-    written = rows.written[could]
+    stuck_at, stuck_share = _stuck(cached, repeated, inputs)
+    stuck_sessions, mixed_sessions = _within_sessions(
+        rows.session[at], cached, inputs, repeated, kept
+    )
+    gap = rows.gap[at]
+    between = _between(rows)[at]
+    written = rows.written[at]
     write_share = None
-    if np.isfinite(written).sum() >= 0.5 * n and rows.inputs[could].sum() > 0:
-        write_share = float(np.nansum(written) / rows.inputs[could].sum())
+    if np.isfinite(written).sum() >= 0.5 * n and inputs.sum() > 0:
+        write_share = float(np.nansum(written) / inputs.sum())
     expiry = _expiry(gap, miss)
     # An input that no longer grows although something was said has lost its oldest part.
-    said = rows.previous_input[could] + 0.5 * rows.previous_output[could]
-    trimmed = rows.inputs[could] < said
-    moved = rows.moved[could]
+    trimmed = inputs < rows.previous_input[at] + 0.5 * rows.previous_output[at]
+    moved = rows.moved[at]
     changed, stayed = moved == 1, moved == 0
-    first = np.isfinite(cached) & np.isfinite(rows.inputs) & (rows.turn == 1)
     known_gap = np.isfinite(gap)
     return ReusePattern(
         n=n,
         hit_share=float(hit.mean()),
         miss_share=float(miss.mean()),
         partial_share=float((~hit & ~miss).mean()),
-        cached_share=float(np.clip(ratio, 0, 1) @ repeated[could] / repeated[could].sum()),
+        cached_share=float(np.clip(cached / repeated, 0, 1) @ repeated / repeated.sum()),
         stuck_at=stuck_at,
         stuck_share=stuck_share,
         stuck_sessions=stuck_sessions,
@@ -189,9 +194,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         basis=rows.cached_basis,
         basis_sure=rows.cached_sure,
         ever_hit=bool(hit.any()),
-        first_turn_cached_share=float(cached[first].sum() / max(rows.inputs[first].sum(), 1.0))
-        if first.any()
-        else 0.0,
+        first_turn_cached_share=float(first_turn_cached / max(first_turn_input, 1.0)),
     )
 
 
@@ -203,23 +206,20 @@ def _auc(values: Array, miss: Mask, hit: Mask) -> float | None:
     return auc(a, b)
 
 
-def _shared_base(rows: Rows, could: Mask) -> float:
+def _shared_base(cached: Array, repeated: Array) -> float:
     """Cached tokens that even cold turns get: the level at which missing turns end up."""
-    values = rows.cached[could]
-    repeated = rows.repeated[could]
-    low = values[values < 0.7 * repeated]
+    low = cached[cached < 0.7 * repeated]
     if len(low) < 5:
         return 0.0
     rounded = np.round(low / 16) * 16
     unique, counts = np.unique(rounded, return_counts=True)
     top = counts.argmax()
-    sure = counts[top] >= 0.6 * len(low) and unique[top] > 0 and len(low) < 0.8 * could.sum()
+    sure = counts[top] >= 0.6 * len(low) and unique[top] > 0 and len(low) < 0.8 * len(cached)
     return float(unique[top]) if sure else 0.0
 
 
-def _stuck(rows: Rows, could: Mask) -> tuple[float | None, float]:
+def _stuck(cached: Array, repeated: Array, inputs: Array) -> tuple[float | None, float]:
     """Cached tokens that stay put while prompts grow: the place where prompts change."""
-    cached, repeated = rows.cached[could], rows.repeated[could]
     short = cached < 0.85 * repeated
     if not short.any():
         return None, 0.0
@@ -227,24 +227,24 @@ def _stuck(rows: Rows, could: Mask) -> tuple[float | None, float]:
     unique, counts = np.unique(rounded, return_counts=True)
     at = float(unique[counts.argmax()])
     near = short & (np.abs(cached - at) <= max(16.0, 0.01 * at))
-    varied = float(np.ptp(rows.inputs[could][near])) > 0.05 * float(rows.inputs[could].mean())
+    varied = float(np.ptp(inputs[near])) > 0.05 * float(inputs.mean())
     share = float(near.mean()) if varied or near.sum() >= 5 else 0.0
     return at, share
 
 
-def _within_sessions(rows: Rows, could: Mask, kept: Array) -> tuple[float, float]:
+def _within_sessions(
+    session: Index, cached: Array, inputs: Array, repeated: Array, kept: Array
+) -> tuple[float, float]:
     """Sessions that never reuse past one place, and sessions that hit and miss by turns.
 
     The place at which a prompt changes may differ from session to session, and a system prompt
     that all share may hide it; what tells is whether the *same* conversation ever gets deeper.
     """
-    session = rows.session[could]
-    cached, inputs = rows.cached[could], rows.inputs[could]
-    lost = np.clip(rows.repeated[could] - cached, 0.0, None)
+    lost = np.clip(repeated - cached, 0.0, None)
     named = session >= 0
     if named.sum() < 3:
         return 0.0, 0.0
-    _, code = np.unique(session[named], return_inverse=True)
+    code = session[named]
     size = int(code.max()) + 1
     cached, inputs, lost, part = cached[named], inputs[named], lost[named], kept[named]
     turns = np.bincount(code, minlength=size)
@@ -274,11 +274,11 @@ def _expiry(gap: Array, miss: Mask) -> tuple[float, float, float] | None:
     if len(g) < 8 or m.sum() < 2 or (~m).sum() < 2:
         return None
     best: tuple[float, float, float, float] | None = None
-    for step in EXPIRY_STEPS:
-        after = g >= step
-        if after.sum() < 2 or (~after).sum() < 2:
+    after, missed = _at_least(g, EXPIRY_STEPS), _at_least(g[m], EXPIRY_STEPS)
+    for step, n, bad in zip(EXPIRY_STEPS, after, missed, strict=True):
+        if n < 2 or len(g) - n < 2:
             continue
-        high, low = float(m[after].mean()), float(m[~after].mean())
+        high, low = float(bad / n), float((m.sum() - bad) / (len(g) - n))
         if best is None or high - low > best[0] + 0.02:
             best = (high - low, step, high, low)
     if best is None or best[0] < 0.3:
@@ -286,21 +286,25 @@ def _expiry(gap: Array, miss: Mask) -> tuple[float, float, float] | None:
     return best[1], best[2], best[3]
 
 
+def _at_least(values: Array, steps: tuple[float, ...]) -> Index:
+    """How many values reach each of the rising steps."""
+    reached = np.searchsorted(steps, values, side="right")
+    counts = np.bincount(reached, minlength=len(steps) + 1)
+    return counts[::-1].cumsum()[-2::-1]
+
+
 def _between(rows: Rows) -> Array:
     """Input tokens other sessions sent to the same server since this session's last request."""
     out = np.full(rows.n, np.nan)
     if not rows.order_known:
         return out
-    last: dict[int, tuple[Array, Array]] = {}
-    for server in np.unique(rows.server):
-        at = np.flatnonzero(rows.server == server)
+    for at in by_server(rows, np.ones(rows.n, dtype=bool)):
         total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(rows.inputs[at]))])
-        last[int(server)] = (total, at.astype(float))
-        position = np.arange(len(at))
         session = rows.session[at]
-        order = np.lexsort((position, session))
-        same = (session[order][1:] == session[order][:-1]) & (session[order][1:] >= 0)
-        now, before = position[order][1:][same], position[order][:-1][same]
+        order = np.argsort(session * len(at) + np.arange(len(at)))
+        ordered = session[order]
+        same = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
+        now, before = order[1:][same], order[:-1][same]
         out[at[now]] = total[now] - total[before + 1]
     return out
 
@@ -331,19 +335,22 @@ def cold_of(
                                               np.full(rows.n, 0.25)]))  # fmt: skip
     if not slow.any():
         return None, none
-    best: tuple[float, float, Mask] | None = None
-    for step in IDLE_STEPS:
-        after = known & (load.idle >= step)
-        if after.sum() < 2 or after.sum() > 0.6 * n:
+    best: tuple[float, float] | None = None
+    counted = known & np.isfinite(load.waiting)
+    all_slow = int(slow.sum())
+    reached = _at_least(load.idle[counted], IDLE_STEPS)
+    reached_slow = _at_least(load.idle[counted & slow], IDLE_STEPS)
+    for step, after, both in zip(IDLE_STEPS, reached, reached_slow, strict=True):
+        if after < 2 or after > 0.6 * n:
             continue
-        true = float((slow & after).sum() / slow.sum())
-        false = float((~slow & after).sum() / max((known & ~slow).sum(), 1))
-        right = float((slow & after).sum() / after.sum())
-        if right >= 0.5 and (best is None or true - false > best[0] + 0.01):
-            best = (true - false, step, after)
-    if best is not None and best[0] >= 0.5 and (slow & best[2]).sum() >= 2:
-        rows_cold = best[2] & slow
-        return _cold("idle", rows, rows_cold, left, known, warm, best[1], best[0])
+        true = float(both / all_slow)
+        false = float((after - both) / max(n - all_slow, 1))
+        if both / after >= 0.5 and (best is None or true - false > best[0] + 0.01):
+            best = true - false, step
+    if best is not None and best[0] >= 0.5:
+        rows_cold = slow & (load.idle >= best[1])
+        if rows_cold.sum() >= 2:
+            return _cold("idle", rows, rows_cold, left, known, warm, best[1], best[0])
     return _head(rows, slow, left, known, warm)
 
 
@@ -364,18 +371,26 @@ def resets_of(rows: Rows, ledger: Ledger, predicted: Array) -> Mask:
         return none
     at = np.flatnonzero(could)
     begin, end, lost = rows.start[at] - rows.gap[at], rows.start[at], miss[at]
+    spans = begin, end
     # The misses themselves bound the moment: it lies just before the first of them.
-    moments = np.sort(end[lost])
-    found = np.zeros(len(at), dtype=bool)
-    for moment in moments[: 400 if len(moments) > 400 else None]:
-        across = (begin < moment - 1e-6) & (end >= moment - 1e-6)
-        if across.sum() >= 3 and lost[across].mean() >= 0.8:
-            found |= across & lost
+    moments = np.sort(end[lost])[:400] - 1e-6
     total = float(lost.sum())
+    at, begin, end = at[lost], begin[lost], end[lost]
+    across, across_lost = _across(*spans, moments), _across(begin, end, moments)
+    found = np.zeros(len(at), dtype=bool)
+    for moment in moments[(across >= 3) & (across_lost >= 0.8 * across)]:
+        found |= (begin < moment) & (end >= moment)
     if found.sum() < 3 or found.sum() < 0.5 * total:
         return none
     none[at[found]] = True
     return none
+
+
+def _across(begin: Array, end: Array, moments: Array) -> NDArray[np.int64]:
+    """How many spans hold each moment: they have begun before it and end at it or later."""
+    real = begin < end
+    begun = np.searchsorted(np.sort(begin[real]), moments)
+    return begun - np.searchsorted(np.sort(end[real]), moments)
 
 
 def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
@@ -393,9 +408,7 @@ def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
     return bool(miss[slow].mean() >= 0.7 and miss[rest].mean() <= 0.15)
 
 
-def _outage(
-    rows: Rows, ledger: Ledger, predicted: Array, reset: Mask
-) -> tuple[Cold, Array] | None:
+def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[Cold, Array] | None:
     """A stretch in which a server gave nobody a token though some waited, and then gave all one.
 
     A server that restarts, loads or compiles in mid-log is not idle: its clients stand in line.
@@ -408,8 +421,7 @@ def _outage(
     lengths: list[float] = []
     emptied = np.sort(rows.start[reset])
     together = _slow_and_empty(rows, predicted)
-    for server in np.unique(rows.server[known]):
-        at = np.flatnonzero(known & (rows.server == server))
+    for at in by_server(rows, known):
         if len(at) < 12:
             continue
         at = at[np.argsort(rows.start[at] + rows.ttft[at], kind="stable")]
@@ -418,18 +430,21 @@ def _outage(
         excess = np.minimum(silence, rows.ttft[at]) - own
         late = rows.ttft[at] - own
         slow = np.flatnonzero((late > np.maximum(1.0, 1.5 * own)) & (excess > 0.1 * late))
+        longest = float(rows.ttft[at].max())
         for end in slow:
             if waits[at[end]] > 0.25:
                 continue  # stood in a line that was seen already
             finish = first[end]
             begin = max(finish - silence[end], arrive[end])
-            lined = (arrive < finish) & (first >= finish - 1e-9)
+            # Whoever had arrived by then was served within the longest TTFT of all.
+            from_, to = np.searchsorted(first, [finish - 1e-9, finish + longest + 1e-6])
+            lined = from_ + np.flatnonzero(arrive[from_:to] < finish)
             work = float(own[lined].sum())
-            lined &= first <= finish + 2.0 + 2 * work
-            cleared = together or bool(
-                np.any(np.abs(emptied - finish) <= max(30.0, 2 * late[end]))
-            )
-            crowd = lined.sum() >= 3 and excess[end] > max(1.0, 0.5 * silence[end])
+            lined = lined[first[lined] <= finish + 2.0 + 2 * work]
+            near = max(30.0, 2 * late[end])
+            some, more = np.searchsorted(emptied, [finish - near, finish + near])
+            cleared = together or more > some
+            crowd = len(lined) >= 3 and excess[end] > max(1.0, 0.5 * silence[end])
             if not (crowd or cleared):
                 continue
             who = at[lined]
@@ -473,14 +488,12 @@ def _head(
     """The first requests of a server (or of the log) slow, and hardly any later one."""
     none = np.zeros(rows.n)
     cold = np.zeros(rows.n, dtype=bool)
-    for server in np.unique(rows.server[known]):
-        at = np.flatnonzero(known & (rows.server == server))
-        flags = slow[at]
-        run = 0
-        for k in range(1, min(len(at), max(1, len(at) // 5)) + 1):
-            if flags[k - 1] and flags[:k].mean() >= 0.8:
-                run = k
-        cold[at[:run]] = True
+    for at in by_server(rows, known):
+        flags = slow[at][: max(1, len(at) // 5)]
+        share = np.cumsum(flags) / np.arange(1, len(flags) + 1)
+        runs = np.flatnonzero(flags & (share >= 0.8))
+        if len(runs):
+            cold[at[: runs[-1] + 1]] = True
     cold &= slow
     later = known & ~cold
     if not cold.any() or later.sum() < 5:
@@ -524,20 +537,12 @@ def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple
     if n < 30:
         return None, none
     x = net[index] / predicted[index]
-
-    ranks = rank(x)
-    k = np.arange(1, n)
-    u = 2 * np.cumsum(ranks)[:-1] - k * (n + 1)
-    at = int(np.argmax(np.abs(u)))
-    p = float(min(1.0, 2 * np.exp(-6.0 * u[at] ** 2 / (float(n) ** 3 + float(n) ** 2))))
-    before, after = x[: at + 1], x[at + 1 :]
-    if min(len(before), len(after)) < max(10, 0.05 * n):
+    if n > MOST_ROWS and _jump(x[thin(n)]) is None:
+        return None, none  # of a huge log a sample decides whether there is anything to find
+    jump = _jump(x)
+    if jump is None:
         return None, none
-    ratio = float(np.median(after) / max(np.median(before), 1e-9))
-    lasting = float(np.median(after[-max(5, len(after) // 4) :]) / max(np.median(before), 1e-9))
-    steady = float(np.median(before[: max(5, len(before) // 4)]) / max(np.median(before), 1e-9))
-    if p > 1e-3 or ratio < 1.25 or lasting < 1 + 0.6 * (ratio - 1) or not 0.75 < steady < 1.3:
-        return None, none
+    at, p, ratio = jump
     running = load.running[index]
     load_ratio = None
     if np.isfinite(running).all():
@@ -556,6 +561,25 @@ def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple
         n_before=at + 1, n_after=len(late), seconds=float(seconds[whole].mean()),
         version=_version(rows, index, at), load_ratio=load_ratio,
     ), seconds  # fmt: skip
+
+
+def _jump(x: Array) -> tuple[int, float, float] | None:
+    """The last value before a lasting rise, its p value and the ratio of the medians."""
+    n = len(x)
+    k = np.arange(1, n)
+    u = 2 * np.cumsum(rank(x))[:-1] - k * (n + 1)
+    at = int(np.argmax(np.abs(u)))
+    p = float(min(1.0, 2 * np.exp(-6.0 * u[at] ** 2 / (float(n) ** 3 + float(n) ** 2))))
+    before, after = x[: at + 1], x[at + 1 :]
+    if min(len(before), len(after)) < max(10, 0.05 * n):
+        return None
+    low = max(float(np.median(before)), 1e-9)
+    ratio = float(np.median(after)) / low
+    lasting = float(np.median(after[-max(5, len(after) // 4) :])) / low
+    steady = float(np.median(before[: max(5, len(before) // 4)])) / low
+    if p > 1e-3 or ratio < 1.25 or lasting < 1 + 0.6 * (ratio - 1) or not 0.75 < steady < 1.3:
+        return None
+    return at, p, ratio
 
 
 def _version(rows: Rows, index: NDArray[np.int64], at: int) -> str | None:
@@ -672,11 +696,12 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
             at = np.flatnonzero(free & (scope.codes == code))
             if len(at) < 6:
                 continue
+            n, at = len(at), at[thin(len(at), CONTRAST_ROWS)]
             u = rows.uncached[at] / 1e3
             x = np.column_stack([np.ones(len(at)), u])
             coef = quantile_fit(x, rows.ttft[at], tau=0.5).coef if np.ptp(u) > 0.05 else (
                 np.array([float(np.median(rows.ttft[at])), 0.0]))  # fmt: skip
-            fits[code] = (len(at), float(coef[0]), float(coef[1]))
+            fits[code] = (n, float(coef[0]), float(coef[1]))
         if len(fits) < 2:
             continue
         middle = float(np.nanmedian(rows.uncached[rows.measured])) / 1e3
@@ -724,19 +749,22 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
     for column, scope in rows.scopes.items():
         if not 2 <= len(scope.names) <= 200 or total_rows == 0:
             continue
-        codes = np.where(counted, scope.codes, -1) + 1
+        codes = scope.codes[counted] + 1
         size = len(scope.names) + 1
         n = np.bincount(codes, minlength=size)
-        spent = np.bincount(codes, weights=np.where(counted, rows.ttft, 0), minlength=size)
+        spent = np.bincount(codes, weights=rows.ttft[counted], minlength=size)
+        shared: dict[int, tuple[Array, Index]] = {}  # by identity: some causes share their seconds
         for cause, seconds in blamed.items():
-            value = np.where(counted, np.nan_to_num(seconds), 0.0)
-            sums = np.bincount(codes, weights=value, minlength=size)
+            if id(seconds) not in shared:
+                value = np.nan_to_num(seconds[counted])
+                sums = np.bincount(codes, weights=value, minlength=size)
+                # Few huge rows must not make a scope: the affected rows, too, must lie there.
+                affected = value > 0.25 * sums[1:].sum() / max(np.count_nonzero(value > 0), 1)
+                shared[id(seconds)] = sums, np.bincount(codes[affected], minlength=size)
+            sums, hits = shared[id(seconds)]
             whole = float(sums[1:].sum())
             if whole <= 0:
                 continue
-            # Few huge rows must not make a scope: the affected rows, too, must lie there.
-            affected = value > 0.25 * whole / max(int((value > 0).sum()), 1)
-            hits = np.bincount(codes[affected], minlength=size)
             for code in np.argsort(-sums)[:3]:
                 if code == 0 or n[code] < 6:
                     continue

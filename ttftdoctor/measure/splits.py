@@ -38,9 +38,7 @@ def split(rows: Rows) -> Splits:
     ).with_columns(pl.col("ttft", "tpot", "input", "uncached", "turn").fill_nan(None))
     places = np.searchsorted(LENGTH_EDGES[1:-1], np.nan_to_num(rows.inputs), side="right")
     lengths = pl.Series(np.array(LENGTH_EDGES)[places], dtype=pl.Int64)
-    frame = frame.with_columns(
-        pl.when(pl.col("input").is_not_null()).then(lengths).alias("length")
-    )
+    frame = frame.with_columns(pl.when(pl.col("input").is_not_null()).then(lengths).alias("length"))
 
     def by(*columns: str) -> tuple[Slice, ...]:
         return _slices(frame, columns)

@@ -167,7 +167,10 @@ class Raw:
         if path is not None or not self.has(name) or self.frame.height < LARGE:
             return None
         texts = self.frame[name]
-        if texts.dtype != pl.String or texts.head(LARGE).cast(pl.Float64, strict=False).is_null().any():
+        if (
+            texts.dtype != pl.String
+            or texts.head(LARGE).cast(pl.Float64, strict=False).is_null().any()
+        ):
             return None
         numbers = texts.cast(pl.Float64, strict=False)
         return numbers if numbers.null_count() == texts.null_count() else None

@@ -32,7 +32,7 @@ from ttftdoctor.diagnosis import (
     Slice,
     Verdict,
 )
-from ttftdoctor.units import count, milliseconds, seconds, share, tokens
+from ttftdoctor.units import count, figure, milliseconds, seconds, share, tokens
 
 Severity = Literal["good", "warn", "bad", "unknown"]
 
@@ -350,10 +350,14 @@ def cost_sentences(diagnosis: Diagnosis) -> list[str]:
             f"Decode: {milliseconds(decode.ms_per_token)} per token"
             f"{_within(decode.ms_per_token_interval)}"
         )
-        if decode.slope_per_1k_context_ms is not None:
-            text += f", {_signed(decode.slope_per_1k_context_ms)} per 1,000 tokens of context"
-        if decode.slope_per_running_ms is not None:
-            text += f", {_signed(decode.slope_per_running_ms)} per request in flight"
+        for slope, of in (
+            (decode.slope_per_1k_context_ms, "per 1,000 tokens of context"),
+            (decode.slope_per_running_ms, "per request in flight"),
+        ):
+            if slope is None:
+                continue
+            level = abs(slope) < 0.002 * decode.ms_per_token
+            text += f", nothing {of}" if level else f", {_signed(slope)} {of}"
         said.append(f"{text} ({_many(decode.n, 'request')}, {clean(decode.method)}).")
     if not said:
         said.append("The log does not determine a cost per token.")
@@ -373,7 +377,7 @@ def cost_sentences(diagnosis: Diagnosis) -> list[str]:
 
 
 def _within(low_high: Interval | None) -> str:
-    return "" if low_high is None else f" [{low_high[0]:.3g}, {low_high[1]:.3g}]"
+    return "" if low_high is None else f" [{figure(low_high[0])}, {figure(low_high[1])}]"
 
 
 def _signed(ms: float) -> str:
