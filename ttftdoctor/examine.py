@@ -57,7 +57,7 @@ def examine(log: Log) -> Examined:
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
     lines = fits.fit_lines(replace(rows, ttft=rows.ttft - extra), counted)
     decode = fits.fit_decode(rows, counted)
-    population = _population(rows)
+    population = replace(_population(rows), vantage=_vantage(log))
     base = Evidence(
         population=population,
         grades=_grades(rows, coverage, lines is not None),
@@ -465,6 +465,12 @@ def _growth(summary: tuple[LedgerRow, ...]) -> tuple[float | None, dict[str, flo
                 }
                 return grown, accounts, kind
     return None, {}, ""
+
+
+def _vantage(log: Log) -> str | None:
+    """Where the clock stood; several, where the log has several."""
+    names = sorted(log.requests["vantage"].drop_nulls().unique().to_list())
+    return ", ".join(names) or None
 
 
 def _population(rows: Rows) -> Population:

@@ -34,18 +34,11 @@ class Load:
 
 def by_server(rows: Rows, counted: Mask) -> Iterator[Index]:
     """The counted rows of each server in order of arrival."""
-    at = np.flatnonzero(counted)
-    if len(at) == 0:
-        return
-    if (rows.start[at[1:]] < rows.start[at[:-1]]).any():
-        at = at[np.argsort(rows.start[at], kind="stable")]
-    server = rows.server[at]
-    if (server == server[0]).all():
-        yield at
-        return
-    order = np.argsort(server * len(at) + np.arange(len(at)))
-    edges = np.flatnonzero(np.diff(server[order])) + 1
-    yield from np.split(at[order], edges)
+    whole = bool(counted.all())
+    for every in rows.arrivals:
+        at = every if whole else every[counted[every]]
+        if len(at):
+            yield at
 
 
 def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None = None) -> Load:

@@ -19,6 +19,9 @@ from ttftdoctor.measure.rows import Array, Index, Rows, clusters_of
 from ttftdoctor.stats import MOST_ROWS, mean_interval
 from ttftdoctor.treatment import Treatment
 
+#: Of a log of more than ``STRETCHES * STRETCH_ROWS`` rows, this many stretches of this many
+#: requests in a row are served again, spread evenly from the first request to the last.
+STRETCHES, STRETCH_ROWS = 10, 10_000
 #: Rows of a longer log that are served again with resampled lines: as many from its middle.
 WINDOW_ROWS = 20_000
 #: A wait of less than this in the model is none.
@@ -41,7 +44,8 @@ class Replay:
     """A calibrated server on which treatments can be tried.
 
     ``blamed`` holds seconds per row laid to causes outside prefill: ``cold_start``,
-    ``retry_or_ratelimit``, ``deploy_regression``, ``fixed_overhead``.
+    ``retry_or_ratelimit``, ``deploy_regression``, ``fixed_overhead``. ``scale`` is mean, median
+    and 95th percentile of today's TTFT in the whole log over those in the rows served here.
     """
 
     rows: Rows
@@ -51,6 +55,7 @@ class Replay:
     stretch: float
     modelled: Array
     block_tokens: int = 16
+    scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     tried: dict[Treatment, Outcome] = field(default_factory=dict, repr=False, compare=False)
 
     def try_(self, treatment: Treatment) -> Outcome:
@@ -74,11 +79,11 @@ class Replay:
         half = float(np.hypot((high - low) / 2, spread)) / mean_before
         share = centre / mean_before
         treated = after[counted]
-        p50, p95 = np.quantile(treated, [0.5, 0.95])
+        mean, p50, p95 = (a * b for a, b in zip(_mean_p50_p95(treated), self.scale, strict=True))
         return Outcome(
-            mean=float(treated.mean()),
-            p50=float(p50),
-            p95=float(p95),
+            mean=mean,
+            p50=p50,
+            p95=p95,
             gain_share=share,
             interval=(max(share - half, -1.0), min(share + half, 1.0)),
         )
@@ -102,14 +107,10 @@ class Replay:
         if n <= MOST_ROWS:
             return self
         at = np.arange((n - WINDOW_ROWS) // 2, (n + WINDOW_ROWS) // 2)
-        rows = self.rows.take(at)
+        rows, lines, ledger, blamed = _taken(self.rows, self.lines, self.ledger, self.blamed, at)
+        modelled = _queue(rows, np.nan_to_num(self._own[at]) * self.stretch)
         return replace(
-            self,
-            rows=rows,
-            lines=replace(self.lines, codes=self.lines.codes[at]),
-            ledger=self.ledger.take(at),
-            blamed={cause: seconds[at] for cause, seconds in self.blamed.items()},
-            modelled=_queue(rows, np.nan_to_num(self._own[at]) * self.stretch),
+            self, rows=rows, lines=lines, ledger=ledger, blamed=blamed, modelled=modelled
         )
 
     @cached_property
@@ -188,8 +189,17 @@ def calibrate(
     """Set the server's speed so that the modelled waits have today's mean.
 
     ``stretch`` is seconds of server time per second of prefill: under one where several servers
-    hide behind one name, over one where decoding slows prefill down.
+    hide behind one name, over one where decoding slows prefill down. Of a huge log only stretches
+    are served; what still waits at the end of one is worked off before the next begins.
     """
+    scale = (1.0, 1.0, 1.0)
+    if rows.n > STRETCHES * STRETCH_ROWS:
+        whole = _levels(rows, ledger)
+        first = np.linspace(0, rows.n - STRETCH_ROWS, STRETCHES).astype(np.int64)
+        at = (first[:, None] + np.arange(STRETCH_ROWS)).ravel()
+        rows, lines, ledger, blamed = _taken(rows, lines, ledger, blamed, at)
+        some = _levels(rows, ledger)
+        scale = whole[0] / some[0], whole[1] / some[1], whole[2] / some[2]
     own = np.nan_to_num(ledger.accounts["prefill_new"] + ledger.accounts["prefill_repeated"])
     behind = ledger.accounts["queue_behind_repeated"] + ledger.accounts["queue_behind_new"]
     target = float(np.nansum(behind))
@@ -220,7 +230,30 @@ def calibrate(
                 high = middle
         stretch = (low + high) / 2
     modelled = _queue(rows, own * stretch, servers)
-    return Replay(rows, lines, ledger, blamed, stretch, modelled, block_tokens)
+    return Replay(rows, lines, ledger, blamed, stretch, modelled, block_tokens, scale)
+
+
+def _levels(rows: Rows, ledger: Ledger) -> tuple[float, float, float]:
+    """Mean, median and 95th percentile of the TTFTs that can be accounted for."""
+    known = np.isfinite(ledger.accounts["unexplained"])
+    return _mean_p50_p95(rows.ttft[known]) if known.any() else (1.0, 1.0, 1.0)
+
+
+def _mean_p50_p95(values: Array) -> tuple[float, float, float]:
+    p50, p95 = np.quantile(values, [0.5, 0.95])
+    return float(values.mean()), float(p50), float(p95)
+
+
+def _taken(
+    rows: Rows, lines: Lines, ledger: Ledger, blamed: dict[str, Array], at: Index
+) -> tuple[Rows, Lines, Ledger, dict[str, Array]]:
+    """Everything for some of the rows."""
+    return (
+        rows.take(at),
+        replace(lines, codes=lines.codes[at]),
+        ledger.take(at),
+        {cause: seconds[at] for cause, seconds in blamed.items()},
+    )
 
 
 def _drawn(line: Prefill, draw: int) -> Prefill:

@@ -108,6 +108,21 @@ class Rows:
         """Rows with a usable TTFT."""
         return np.isfinite(self.ttft)
 
+    @cached_property
+    def arrivals(self) -> tuple[Index, ...]:
+        """All rows of each server in order of arrival."""
+        if self.n == 0:
+            return ()
+        at = np.arange(self.n)
+        if (self.start[1:] < self.start[:-1]).any():
+            at = np.argsort(self.start, kind="stable")
+        server = self.server[at]
+        if (server == server[0]).all():
+            return (at,)
+        order = np.argsort(server * self.n + np.arange(self.n))
+        edges = np.flatnonzero(np.diff(server[order])) + 1
+        return tuple(np.split(at[order], edges))
+
     def take(self, index: NDArray[np.bool_] | Index) -> Rows:
         """The same for some of the rows."""
         if index.dtype == bool:

@@ -11,37 +11,39 @@ from ttftdoctor.diagnosis import Bin, Charts, Slice, Splits
 from ttftdoctor.measure.ledger import bin_width
 from ttftdoctor.measure.lines import Prefill, tpot
 from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Mask, Rows
+from ttftdoctor.measure.rows import Index, Mask, Rows
 
 #: Groups shown of one split; the rest are folded into none, the largest come first.
 MOST_GROUPS = 60
 #: Edges of input length, tokens: doubling from 500.
 LENGTH_EDGES = (0, 500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 128000, 256000, 10**9)
+#: Above the number of any length: what a first number is multiplied by to append a second.
+WIDTH = 16
 #: Cells of the density chart, a side.
 DENSITY_CELLS = 60
 
 
 def split(rows: Rows) -> Splits:
     """All splits of the log; a column that is not logged gives an empty one."""
-    frame = pl.DataFrame(
-        {
-            "ttft": rows.ttft,
-            "tpot": tpot(rows),
-            "input": rows.inputs,
-            "uncached": rows.uncached,
-            "turn": rows.turn,
-            "hour": _hours(rows),
-            "replica": _names(rows, "replica"),
-            "model": _names(rows, "model"),
-        },
-        strict=False,
-    ).with_columns(pl.col("ttft", "tpot", "input", "uncached", "turn").fill_nan(None))
-    places = np.searchsorted(LENGTH_EDGES[1:-1], np.nan_to_num(rows.inputs), side="right")
-    lengths = pl.Series(np.array(LENGTH_EDGES)[places], dtype=pl.Int64)
-    frame = frame.with_columns(pl.when(pl.col("input").is_not_null()).then(lengths).alias("length"))
+    figures = {
+        "input": rows.inputs, "uncached": rows.uncached, "ttft": rows.ttft, "tpot": tpot(rows)
+    }  # fmt: skip
+    frame = pl.DataFrame(figures).fill_nan(None)
+    length = np.searchsorted(LENGTH_EDGES[1:-1], rows.inputs, side="right")
+    length[np.isnan(rows.inputs)] = -1
+    turn = np.where(np.isnan(rows.turn), -1, rows.turn).astype(np.int64)
+    # Groups are numbered in their order, -1 for none, and named only when they are few.
+    groups = {"turn": turn, "length": length, "hour": _hours(rows)}
+    for column in ("replica", "model"):
+        scope = rows.scopes.get(column)
+        groups[column] = np.full(rows.n, -1) if scope is None else scope.codes
 
     def by(*columns: str) -> tuple[Slice, ...]:
-        return _slices(frame, columns)
+        number = groups[columns[0]]
+        for column in columns[1:]:
+            both = (number >= 0) & (groups[column] >= 0)
+            number = np.where(both, number * WIDTH + groups[column], -1)
+        return _slices(rows, frame, number, columns)
 
     return Splits(
         by_turn=by("turn"),
@@ -53,10 +55,13 @@ def split(rows: Rows) -> Splits:
     )
 
 
-def _slices(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[Slice, ...]:
+def _slices(
+    rows: Rows, frame: pl.DataFrame, number: Index, columns: tuple[str, ...]
+) -> tuple[Slice, ...]:
+    frame = frame.with_columns(pl.Series("group", number))
     grouped = (
-        frame.drop_nulls(list(columns))
-        .group_by(columns)
+        frame.filter(pl.col("group") >= 0)
+        .group_by("group")
         .agg(
             pl.len().alias("n"),
             pl.col("input").median().alias("input_p50"),
@@ -65,44 +70,49 @@ def _slices(frame: pl.DataFrame, columns: tuple[str, ...]) -> tuple[Slice, ...]:
             pl.col("ttft").quantile(0.95, interpolation="linear").alias("ttft_p95_s"),
             pl.col("tpot").median().alias("tpot_p50_s"),
         )
-        .sort("n", *columns, descending=[True, *[False] * len(columns)])
+        .sort("n", "group", descending=[True, False])
         .head(MOST_GROUPS)
-        .sort(columns)
+        .sort("group")
     )
     out = []
     for row in grouped.iter_rows(named=True):
+        code = row.pop("group")
         key: dict[str, str | int | float | None] = {}
-        for column in columns:
-            value = row.pop(column)
-            if column == "length":
-                key["input_tokens_from"] = value
-                upper = LENGTH_EDGES[LENGTH_EDGES.index(value) + 1]
-                key["input_tokens_to"] = upper if upper < 10**9 else None
-            elif column == "turn":
-                key["turn"] = int(value)
-            else:
-                key[column] = value
+        for column in reversed(columns):
+            code, own = divmod(code, WIDTH) if column != columns[0] else (0, code)
+            key = {**_key(rows, column, own), **key}
         out.append(Slice(key=key, **row))
     return tuple(out)
 
 
-def _hours(rows: Rows) -> list[str | None] | pl.Series:
+def _key(rows: Rows, column: str, code: int) -> dict[str, str | int | float | None]:
+    """What a group is called in the report."""
+    if column == "length":
+        upper = LENGTH_EDGES[code + 1]
+        return {
+            "input_tokens_from": LENGTH_EDGES[code],
+            "input_tokens_to": upper if upper < 10**9 else None,
+        }
+    if column == "turn":
+        return {"turn": code}
+    if column == "hour":
+        if rows.epoch_us is None:
+            return {"hour": code}
+        return {"hour": datetime.fromtimestamp(code * 3600, UTC).strftime("%Y-%m-%dT%H:00Z")}
+    return {column: rows.scopes[column].names[code]}
+
+
+def _hours(rows: Rows) -> Index:
+    """Hours since 1970, or since the start of a relative clock."""
     if not rows.order_known:
-        return [None] * rows.n
+        return np.full(rows.n, -1)
+    known = np.isfinite(rows.start)
+    start = np.where(known, rows.start, 0.0)
     if rows.epoch_us is None:
-        return pl.Series(np.floor(rows.start / 3600)).fill_nan(None).cast(pl.Int64)
-    micro = pl.Series(rows.start * 1e6).fill_nan(None).round(0).cast(pl.Int64) + rows.epoch_us
-    return micro.cast(pl.Datetime("us")).dt.truncate("1h").dt.strftime("%Y-%m-%dT%H:00Z")
-
-
-def _names(rows: Rows, column: str) -> pl.Series | list[None]:
-    scope = rows.scopes.get(column)
-    if scope is None:
-        return [None] * rows.n
-    codes = pl.Series(scope.codes)
-    return codes.replace_strict(
-        list(range(len(scope.names))), list(scope.names), default=None, return_dtype=pl.String
-    )
+        hours = np.floor(start / 3600).astype(np.int64)
+    else:
+        hours = (np.rint(start * 1e6).astype(np.int64) + rows.epoch_us) // 3_600_000_000
+    return np.where(known, hours, -1)
 
 
 def charts(rows: Rows, line: Prefill | None, load: Load, peak: Mask | None) -> Charts:
