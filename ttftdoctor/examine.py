@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,6 +18,7 @@ from ttftdoctor.diagnosis import (
     Population,
     PrefillLine,
     RepeatedPrefix,
+    Splits,
 )
 from ttftdoctor.evidence import Artifact, Change, Cold, Contrast, Evidence, ReusePattern, Wait
 from ttftdoctor.intake import Log
@@ -42,44 +44,59 @@ class Examined:
 
 
 def examine(log: Log) -> Examined:
-    """Measure one log."""
+    """Measure one log.
+
+    What nothing else waits for is worked out in a second thread.
+    """
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        return _examine(log, beside)
+
+
+def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     rows = prepare(log.requests)
     coverage = _coverage(log)
-    artifact = signs.artifact_of(rows, _aside(log), _unit_mixed(log))
+    looked_at = beside.submit(signs.artifact_of, rows, _aside(log), _unit_mixed(log))
+    nobody = np.zeros(rows.n)
+    counted = load_of(rows, nobody, nobody)
+    artifact = looked_at.result()
     if artifact.thinking_share >= 0.4 and artifact.thinking_ms_per_token is not None:
         # Whatever else is measured must not take thinking for prefill or waiting.
         rows = replace(rows, notes=(*rows.notes, "TTFT contains thinking time"))
-    nobody = np.zeros(rows.n)
-    counted = load_of(rows, nobody, nobody)
     rows = _infer_reuse(rows, counted)
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
-    lines = fits.fit_lines(replace(rows, ttft=rows.ttft - extra), counted)
-    decode = fits.fit_decode(rows, counted)
-    population = replace(_population(rows), vantage=_vantage(log))
+    decoding = beside.submit(fits.fit_decode, rows, counted)
+    people = beside.submit(_population, rows)
+    tables = beside.submit(splits.split, rows)
+    paid = rows if contrast is None else replace(rows, ttft=rows.ttft - extra)
+    lines = fits.fit_lines(paid, counted)
+    decode, population = decoding.result(), people.result()
     base = Evidence(
-        population=population,
+        population=replace(population, vantage=_vantage(log)),
         grades=_grades(rows, coverage, lines is not None),
         lines=CostLines(
             _prefill_record(lines.main) if lines else None,
             _decode_record(decode) if decode else None,
         ),
-        repeated=_repeated(rows, None),
+        repeated=_repeated(rows),
         ledger=(),
-        splits=splits.split(rows),
+        splits=Splits(),
         coverage=coverage,
         artifact=artifact,
         attempts=None,
     )
     if lines is None:
-        base = replace(base, reuse=_pattern(rows, None, None))
+        base = replace(base, reuse=_pattern(rows, None, None), splits=tables.result())
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
     fixed, new, again = _parts(rows, lines)
+    sick = _sick_part(rows, again)
+    pattern = beside.submit(_pattern, rows, sick, None)
     fixed = fixed + extra
     load = load_of(rows, new + again, again, counted)
     ledger = ledgers.split(rows, fixed, new, again, load)
     groups = ledgers.groups_of(rows)
+    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak)
     predicted = fixed + new + again
     blamed: dict[str, Array] = {}
     change, blamed["deploy_regression"] = _change(rows, ledger, load, predicted)
@@ -96,8 +113,7 @@ def examine(log: Log) -> Examined:
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
-    else:
-        reset = np.zeros(rows.n, dtype=bool)
+        pattern = beside.submit(_pattern, rows, sick, reset)
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
     timer, late = signs.timer_of(rows, ledger, predicted)
     if attempts.n_retried > 0:
@@ -115,6 +131,7 @@ def examine(log: Log) -> Examined:
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
     if contrast is None and timer is not None:
         blamed["fixed_overhead"] = late
+    served = beside.submit(replay.calibrate, rows, lines, ledger, blamed)
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,
@@ -122,21 +139,18 @@ def examine(log: Log) -> Examined:
         "queueing_saturation": ledger.wait - ledger.accounts["queue_behind_repeated"],
         "decode_contention": ledger.decoding,
     }
-    sick = _sick_part(rows, again)
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
                   "affinity_loss"):  # fmt: skip
         everything[cause] = repeated_again
     summary = ledgers.summarise(rows, ledger, groups)
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
-    mean_of = {a: float(v[whole].mean()) if whole.any() else 0.0
-               for a, v in ledger.accounts.items()}  # fmt: skip
+    new_s = ledger.accounts["prefill_new"][whole]
     clusters = _clusters(rows, whole)
     evidence = replace(
         base,
-        repeated=_repeated(rows, float(np.nansum(ledger.accounts["prefill_repeated"]))),
+        repeated=_wasted(base.repeated, float(np.nansum(ledger.accounts["prefill_repeated"]))),
         ledger=summary,
-        reuse=_pattern(rows, sick, reset),
         wait=_wait(rows, ledger, load, whole, clusters, new + again),
         cold=cold,
         change=change,
@@ -148,22 +162,17 @@ def examine(log: Log) -> Examined:
         fixed_separable=lines.main.separable,
         prefill_repeated_s=float(repeated_again[whole].mean()) if whole.any() else 0.0,
         prefill_repeated_interval=_interval(repeated_again[whole], clusters, lines.main),
-        prefill_new_s=mean_of["prefill_new"],
-        prefill_new_p95_s=float(np.quantile(ledger.accounts["prefill_new"][whole], 0.95))
-        if whole.any()
-        else 0.0,
+        prefill_new_s=float(new_s.mean()) if len(new_s) else 0.0,
+        prefill_new_p95_s=float(np.quantile(new_s, 0.95)) if len(new_s) else 0.0,
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
         growth_s=growth_s,
         growth_accounts=growth,
         growth_kind=kind,
         tail=_tail(rows, everything, whole),
+        reuse=pattern.result(),
+        splits=tables.result(),
     )
-    return Examined(
-        evidence,
-        splits.charts(rows, lines.main, load, groups.peak),
-        replay.calibrate(rows, lines, ledger, blamed),
-        rows,
-    )
+    return Examined(evidence, drawn.result(), served.result(), rows)
 
 
 def _no_path(
@@ -235,19 +244,22 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     People complain of what is late, not of what everybody pays: a share of how much later than
     the median those requests are.
     """
-    if whole.sum() < 10:
+    at = np.flatnonzero(whole)
+    if len(at) < 10:
         return {}
-    ttft = rows.ttft[whole]
-    late = ttft >= np.quantile(ttft, 0.9)
-    excess = float((ttft[late] - np.median(ttft)).sum())
+    ttft = rows.ttft[at]
+    middle, high = np.quantile(ttft, [0.5, 0.9])
+    late = np.flatnonzero(ttft >= high)
+    excess = float((ttft[late] - middle).sum())
     if excess <= 0:
         return {}
     out: dict[str, float] = {}
     shared: dict[int, float] = {}  # by identity: some causes share their seconds
     for cause, seconds in blamed.items():
         if id(seconds) not in shared:
-            value = np.nan_to_num(seconds[whole])
-            shared[id(seconds)] = float((value[late] - np.median(value)).sum() / excess)
+            value = np.nan_to_num(seconds[at])
+            middle = 0.0 if 2 * np.count_nonzero(value) < len(value) else float(np.median(value))
+            shared[id(seconds)] = float((value[late] - middle).sum() / excess)
         out[cause] = shared[id(seconds)]
     return out
 
@@ -546,7 +558,14 @@ def _decode_record(line: Decode) -> DecodeLine:
     )
 
 
-def _repeated(rows: Rows, wasted: float | None) -> RepeatedPrefix:
+def _wasted(repeated: RepeatedPrefix, seconds: float) -> RepeatedPrefix:
+    """The same with the seconds that computing again took, where it is known what was."""
+    if repeated.recomputed_tokens is None:
+        return repeated
+    return replace(repeated, prefill_seconds_wasted=seconds)
+
+
+def _repeated(rows: Rows) -> RepeatedPrefix:
     total = int(np.nansum(rows.inputs))
     if rows.reuse_grade == "none":
         return RepeatedPrefix("none", total, None, None, None, None, None, None)
@@ -570,6 +589,6 @@ def _repeated(rows: Rows, wasted: float | None) -> RepeatedPrefix:
             int(np.nansum(rows.repeated_low[known])),
             int(np.nansum(rows.repeated_high[known])),
         ),
-        prefill_seconds_wasted=wasted if cached_known else None,
+        prefill_seconds_wasted=None,
         basis=basis,
     )

@@ -217,9 +217,10 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
 
 def _repeated_statement(e: Evidence) -> Statement:
     p = e.repeated
+    how = " (inferred from the lengths of turns)" if p.grade == "inferred" else ""
     text = (
         f"{count(p.recomputed_tokens)} of {count(p.input_tokens)} prompt tokens "
-        f"({share(p.recomputed_share)}) had been computed before and were computed again: "
+        f"({share(p.recomputed_share)}) had been computed before and were computed again{how}: "
         f"{seconds(e.prefill_repeated_s)} of the mean TTFT of {seconds(e.mean)}"
     )
     return say(

@@ -81,7 +81,7 @@ def diagnose(
     if len(logs) == 1 and isinstance(logs[0], Log):
         log = logs[0]
     else:
-        paths = [path for path in logs if isinstance(path, str)]
+        paths = [str(path) for path in logs if not isinstance(path, Log)]
         if len(paths) != len(logs):
             raise TTFTDoctorError("give paths, or one log that was read already")
         log = read(*paths, format=format, columns=columns, units=units, progress=progress)

@@ -8,6 +8,7 @@ cost that every healthy service has (its own prefill, a constant) counts less th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Amplifier, Finding, Status, Verdict
@@ -61,10 +62,14 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         where = ", ".join(f"{k} {v}" for k, v in scope.items())
         if where not in headline:
             headline = f"On {where}: {headline[0].lower()}{headline[1:]}"
+    confidence = _confidence(e, judged, primary)
+    findings = tuple(
+        replace(f, confidence=confidence) if f.id == primary[0].id else f for f in findings
+    )
     return Verdict(
         primary_cause=primary[0].id,
         family=primary[0].family,
-        confidence=_confidence(e, judged, primary),
+        confidence=confidence,
         headline=headline,
         contributing=contributing,
         scope=scope,
@@ -186,9 +191,8 @@ def _amplifiers(e: Evidence, judged: Sequence[Judged], primary: Judged) -> tuple
     if (part or 0.0) < MINOR_SHARE:
         return ()
     text = (
-        f"queueing adds {seconds(w.mean)} ({share(part)} of TTFT), "
-        f"{share(w.behind_repeated / w.mean)} of it behind repeated prefill: "
-        "it amplifies, it is not the root"
+        f"amplifies, is not the root: {seconds(w.mean)}, "
+        f"{share(w.behind_repeated / w.mean)} of it behind repeated prefill"
     )
     by_id = {c.id: j for c, j in judged}
     if by_id["queueing_saturation"].strength < BELIEVED:

@@ -57,6 +57,9 @@ def judge(e: Evidence) -> Judgement:
     strength = 0.0
     if extra > 0.2 and part >= 0.3:
         strength = 0.45 + 0.4 * min(part, 1.0)
+        line = e.lines.prefill
+        if line is not None and (line.residual_p50_ms or 0.0) > 0.5e3 * e.fixed_s:
+            strength *= 0.5  # what spreads that widely is no constant
     return Judgement(strength=strength, seconds=extra, evidence=evidence)
 
 

@@ -47,14 +47,33 @@ def judge(e: Evidence) -> Judgement:
         strength = 0.5 + 0.4 * min(part, 1.0)
         if not e.fixed_separable:
             strength *= 0.6
+        if _unknown(e):
+            strength = min(strength, 0.5)
+            text = (
+                "whether these prompts repeat earlier ones cannot be told: the log names no "
+                "sessions, prompt blocks or cached tokens"
+            )
+            evidence.append(say(text))
     return Judgement(
         strength=strength, seconds=seconds_new, evidence=tuple(evidence),
         growth_seconds=e.growth_accounts.get("prefill_new"),
+        needs=("session_id", "cached_tokens") if _unknown(e) else (),
     )  # fmt: skip
+
+
+def _unknown(e: Evidence) -> bool:
+    """Whether nothing tells new tokens from repeated ones."""
+    return e.repeated.grade == "none" and e.reuse is None
 
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
+    if _unknown(e):
+        return (
+            f"Prompts are long: their own prefill is {seconds(j.seconds)} of the mean TTFT of "
+            f"{seconds(e.mean)} ({share(e.share(j.seconds))}); whether they repeat earlier ones, "
+            "this log cannot tell"
+        )
     return (
         f"Prompts are long with new content: their own prefill is {seconds(j.seconds)} of the mean "
         f"TTFT of {seconds(e.mean)} ({share(e.share(j.seconds))}) and repeats nothing"
@@ -68,6 +87,8 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
+        "If the prompts belong to conversations, log session ids or cached tokens first: repeated "
+        "history looks the same without them.",
         "Send less: retrieve fewer passages, cut tool output, compact; or prefill faster.",
         "Use chunked prefill so that long prompts do not stall the short ones.",
     ),

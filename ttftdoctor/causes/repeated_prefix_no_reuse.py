@@ -47,8 +47,8 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Switch on prefix caching (vLLM: --enable-prefix-caching, SGLang: radix cache on, "
-        "llama.cpp: cache_prompt) and compare turn 2 with turn 1.",
+        "Switch on prefix caching and compare turn 2 with turn 1 (vLLM: "
+        "--enable-prefix-caching; llama.cpp: cache_prompt).",
         "Log cached tokens per request, so that reuse is counted and not inferred.",
     ),
     remedies=("prefix_cache", "history_compaction"),

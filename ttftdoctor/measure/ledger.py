@@ -16,7 +16,7 @@ from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
 from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
-from ttftdoctor.stats import Array, quantile_fit, two_levels
+from ttftdoctor.stats import Array, quantile_fit, thin, two_levels
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
 SLACK = 1.5
@@ -100,15 +100,16 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     }
     accounts = {name: np.where(known, value, np.nan) for name, value in values.items()}
     accounts["unexplained"] = rows.ttft - sum(accounts.values())
+    some = thin(rows.n)
     return Ledger(
         accounts=accounts,
         decoding=np.where(known, slots, np.nan),
         residual=residual,
         per_backlog=per_backlog,
         per_decoding=per_decoding,
-        follows_backlog=follows(load.backlog, residual),
-        follows_decoding=follows(load.decoding, residual),
-        follows_running=follows(load.running, residual),
+        follows_backlog=follows(load.backlog[some], residual[some]),
+        follows_decoding=follows(load.decoding[some], residual[some]),
+        follows_running=follows(load.running[some], residual[some]),
     )
 
 
@@ -119,14 +120,18 @@ def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:
     that find the server empty are well explained, and the rest clearly follows the crowd.
     """
     none = np.zeros(len(spare))
+    some = np.flatnonzero(known)
+    some = some[thin(len(some))]
     best: tuple[float, Array] | None = None
     for count in (np.nan_to_num(load.waiting), np.nan_to_num(load.running)):
         crowd, alone = known & (count > 0), known & (count == 0)
         if crowd.sum() < 8 or alone.sum() < 3:
             continue
-        rank = follows(count[known], spare[known])
+        rank = follows(count[some], spare[some])
+        if rank is None or rank < 0.5:
+            continue
         level, high = float(np.median(spare[alone])), float(np.mean(spare[crowd]))
-        if rank is None or rank < 0.5 or high < 3 * max(level, 0.02):
+        if high < 3 * max(level, 0.02):
             continue
         if best is None or rank > best[0]:
             best = rank, count
@@ -247,10 +252,13 @@ def summarise(rows: Rows, ledger: Ledger, groups: Groups) -> tuple[LedgerRow, ..
     """Mean of each account in each group; the means add up to the mean TTFT of the same rows."""
     out = []
     whole = np.isfinite(ledger.accounts["unexplained"])
+    at = np.flatnonzero(whole)
+    figures = np.stack([rows.ttft[at], *(ledger.accounts[a][at] for a in ACCOUNTS)])
     for name, mask in groups.masks.items():
-        used = mask & whole
-        if used.sum() == 0:
+        used = mask[at]
+        n = int(used.sum())
+        if n == 0:
             continue
-        means = {a: float(ledger.accounts[a][used].mean()) for a in ACCOUNTS}
-        out.append(LedgerRow(name, int(used.sum()), float(rows.ttft[used].mean()), means))
+        mean, *means = (float(v) for v in figures @ used.astype(float) / n)
+        out.append(LedgerRow(name, n, mean, dict(zip(ACCOUNTS, means, strict=True))))
     return tuple(out)

@@ -134,9 +134,13 @@ def _bounded(
     """
     work = line.work(rows.uncached[usable], rows.context[usable])
     took = ttft[usable]
+    beyond = took - work
     fixed = line.fixed
     if not lonely:
-        fixed = min(fixed, max(float(np.quantile(took - work, 0.02)), 0.0))
+        fixed = min(fixed, max(float(np.quantile(beyond, 0.02)), 0.0))
+    elif len(took) >= 10 and fixed > 1.5 * max(float(np.quantile(beyond, 0.1)), 1e-3):
+        # Many requests do without most of it: it is no constant, but something some of them pay.
+        fixed = max(float(np.quantile(beyond, 0.15)), 0.0)
     total, own = float(took.sum()), float(work.sum())
     spare = total - fixed * len(took)
     factor = 1.0

@@ -22,6 +22,8 @@ COVERED = 0.5
 
 #: A column with more different texts than this does not group the rows.
 MOST_NAMES = 500
+#: With more different replicas than this, the column does not name servers.
+MOST_SERVERS = 2000
 
 #: What is needed of the request table; the rest is left behind.
 _NEEDED = (
@@ -164,6 +166,11 @@ def prepare(requests: pl.DataFrame) -> Rows:
     frame = _turns(frame, notes)
     frame = _previous(frame)
     frame, reuse_grade = _repeated(frame)
+    if reuse_grade == "none" and session_grade != "none":
+        notes.append(
+            "inputs do not grow from turn to turn: the session ids do not look like conversations, "
+            "and nothing is taken for repeated"
+        )
     return _arrays(frame, session_grade, reuse_grade, order_known, tuple(notes))
 
 
@@ -322,6 +329,14 @@ def _repeated(
         return frame.with_columns(
             exact.alias("repeated"), exact.alias("repeated_low"), exact.alias("repeated_high")
         ), "content"
+    if not _grows(frame):
+        nothing = pl.min_horizontal(cached, total) if _covered(frame, "cached_tokens") else pl.lit(
+            None, dtype=pl.Int64
+        )
+        known = frame.with_columns(
+            nothing.alias("repeated"), nothing.alias("repeated_low"), total.alias("repeated_high")
+        )
+        return known, "none"
     previous = pl.col("previous_input") + pl.col("previous_output")
     # An input clearly shorter than the last one was compacted: what is left of it is unknown.
     grown = total >= (pl.col("previous_input") * 0.98).cast(pl.Int64)
@@ -352,6 +367,21 @@ def _repeated(
         best.alias("repeated"), low.alias("repeated_low"), high.alias("repeated_high")
     )
     return frame, "inferred" if has_sessions else "none"
+
+
+def _grows(frame: pl.DataFrame) -> bool:
+    """Whether later inputs are longer than earlier ones of their session, as histories are.
+
+    Session ids that are one for all, or drawn at random, name no conversations. Cached tokens in
+    the log vouch for them all the same.
+    """
+    pairs = frame.select(
+        (pl.col("input_tokens") > pl.col("previous_input")).alias("grown"),
+        (pl.col("cached_tokens").fill_null(0) > 64).alias("cached"),
+    ).drop_nulls("grown")
+    if pairs.height < 8:
+        return True
+    return bool(pairs["grown"].mean() >= 0.6 or pairs["cached"].mean() >= 0.1)  # type: ignore[operator]
 
 
 def _seen_blocks(frame: pl.DataFrame) -> pl.DataFrame:
@@ -437,6 +467,8 @@ def _arrays(
 def _servers(frame: pl.DataFrame, codes: dict[str, Index]) -> Index:
     """Who competes with whom: the replica, or, where none is named, the model."""
     names = codes["replica" if _covered(frame, "replica") else "model"]
+    if len(names) and int(names.max()) >= MOST_SERVERS:
+        names = np.zeros(len(names), dtype=np.int64)  # no fleet has so many: they are other ids
     # Relative clocks of different files must not be set beside each other.
     relative = (pl.col("start") < 10**14).fill_null(True)
     clock = frame.select(

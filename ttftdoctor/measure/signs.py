@@ -32,6 +32,8 @@ IDLE_STEPS = (30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 600.0, 900.0, 1800.0, 3600
 EXPIRY_STEPS = (60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0, 7200.0, 14400.0)
 #: A later turn must be able to reuse this many tokens to say something about the cache.
 REUSABLE = 128
+#: Rows whose hits and misses are looked at; of more, those of some sessions are.
+PATTERN_ROWS = 100_000
 #: Rows of one group that are compared with those of another; of more, a sample is.
 CONTRAST_ROWS = 10_000
 
@@ -55,16 +57,18 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
     late = both & (rows.ttft_logged > 1.03 * rows.e2e)
     constant_share, constant = 0.0, None
     if n >= 10:
-        values, counts = np.unique(np.round(rows.ttft_logged[logged], 5), return_counts=True)
-        lengths = rows.inputs[logged & np.isfinite(rows.inputs)]
-        varied = len(np.unique(lengths[:1000])) > 3 or len(np.unique(lengths)) > 3
+        some = np.flatnonzero(logged)
+        some = some[thin(n)]
+        values, counts = np.unique(np.round(rows.ttft_logged[some], 5), return_counts=True)
+        lengths = rows.inputs[some]
+        varied = len(np.unique(lengths[np.isfinite(lengths)])) > 3
         if varied or n >= 20:
-            constant_share = float(counts.max() / n)
+            constant_share = float(counts.max() / len(some))
             constant = float(values[counts.argmax()])
-        spread = np.ptp(np.quantile(rows.ttft_logged[logged], [0.05, 0.95]))
-        level = float(np.median(rows.ttft_logged[logged]))
+        spread = np.ptp(np.quantile(rows.ttft_logged[some], [0.05, 0.95]))
+        level = float(np.median(rows.ttft_logged[some]))
         # A simulator or a timer answers within a per cent whatever the length.
-        wide = varied and _spread(rows.inputs[logged]) > 1.5
+        wide = varied and _spread(lengths) > 1.5
         if wide and spread < 0.004 * level:
             constant_share, constant = 0.95, level
     thinking, per_token, basis = _thinking(rows)
@@ -132,7 +136,8 @@ def _thinking(rows: Rows) -> tuple[float, float | None, str]:
 def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
     """How turns that could have reused a prefix were served; None if there are none.
 
-    Turns that missed because all caches were emptied at once (``reset``) are left out.
+    Turns that missed because all caches were emptied at once (``reset``) are left out. Of a huge
+    log, only every so manieth session is looked at, so that about ``PATTERN_ROWS`` rows remain.
     """
     repeated = np.nan_to_num(rows.repeated)
     cached = rows.cached
@@ -141,6 +146,11 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         could &= np.isfinite(rows.previous_input)
     if reset is not None:
         could &= ~reset
+    chosen = np.ones(rows.n, dtype=bool)
+    every = rows.n // PATTERN_ROWS
+    if every > 1:
+        chosen = np.where(rows.session >= 0, rows.session, np.arange(rows.n)) % every == 0
+        could &= chosen
     at = np.flatnonzero(could)
     n = len(at)
     if n < 3:
@@ -157,7 +167,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         rows.session[at], cached, inputs, repeated, kept
     )
     gap = rows.gap[at]
-    between = _between(rows)[at]
+    between = _between(rows, chosen)[at]
     written = rows.written[at]
     write_share = None
     if np.isfinite(written).sum() >= 0.5 * n and inputs.sum() > 0:
@@ -293,18 +303,22 @@ def _at_least(values: Array, steps: tuple[float, ...]) -> Index:
     return counts[::-1].cumsum()[-2::-1]
 
 
-def _between(rows: Rows) -> Array:
-    """Input tokens other sessions sent to the same server since this session's last request."""
+def _between(rows: Rows, chosen: Mask) -> Array:
+    """Input tokens other sessions sent to the same server since this session's last request.
+
+    Worked out for the chosen rows, which must be whole sessions.
+    """
     out = np.full(rows.n, np.nan)
     if not rows.order_known:
         return out
     for at in by_server(rows, np.ones(rows.n, dtype=bool)):
         total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(rows.inputs[at]))])
-        session = rows.session[at]
-        order = np.argsort(session * len(at) + np.arange(len(at)))
-        ordered = session[order]
+        place = np.flatnonzero(chosen[at])
+        session = rows.session[at[place]]
+        order = np.argsort(session * len(at) + place)
+        ordered, place = session[order], place[order]
         same = (ordered[1:] == ordered[:-1]) & (ordered[1:] >= 0)
-        now, before = order[1:][same], order[:-1][same]
+        now, before = place[1:][same], place[:-1][same]
         out[at[now]] = total[now] - total[before + 1]
     return out
 
@@ -755,6 +769,8 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
         spent = np.bincount(codes, weights=rows.ttft[counted], minlength=size)
         shared: dict[int, tuple[Array, Index]] = {}  # by identity: some causes share their seconds
         for cause, seconds in blamed.items():
+            if not seconds.any():
+                continue
             if id(seconds) not in shared:
                 value = np.nan_to_num(seconds[counted])
                 sums = np.bincount(codes, weights=value, minlength=size)

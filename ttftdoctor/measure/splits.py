@@ -131,14 +131,15 @@ def _density(rows: Rows) -> tuple[Bin, ...]:
     wide = max(float(x.max()), 1.0)
     i = np.minimum((x / wide * DENSITY_CELLS).astype(int), DENSITY_CELLS - 1)
     j = np.minimum((y / top * DENSITY_CELLS).astype(int), DENSITY_CELLS - 1)
-    cells, counts = np.unique(i * DENSITY_CELLS + j, return_counts=True)
+    counts = np.bincount(i * DENSITY_CELLS + j)
+    cells = np.flatnonzero(counts)
     return tuple(
         Bin(
             x=float((cell // DENSITY_CELLS + 0.5) * wide / DENSITY_CELLS),
             y=float((cell % DENSITY_CELLS + 0.5) * top / DENSITY_CELLS),
             n=int(count),
         )
-        for cell, count in zip(cells, counts, strict=True)
+        for cell, count in zip(cells, counts[cells], strict=True)
     )
 
 
@@ -189,6 +190,14 @@ def _load(
         )
         .sort("bin")
     )  # fmt: skip
+    # A stretch without requests is drawn as one, not bridged by a line.
+    every = pl.DataFrame({"bin": np.arange(grouped["bin"].min(), grouped["bin"].max() + 1)})
+    grouped = every.join(grouped, on="bin", how="left", maintain_order="left").with_columns(
+        pl.col("running").fill_null(0.0), pl.col("peak").fill_null(False)
+    )
+    empty = pl.col("n").is_null()
+    beside = empty.shift(1).fill_null(False) | empty.shift(-1).fill_null(False)
+    grouped = grouped.filter(~empty | beside)
     out = []
     for row in grouped.iter_rows(named=True):
         at = row["bin"] * width

@@ -773,16 +773,25 @@ def _shade(start: Any, end: Any) -> dict[str, Any]:
 
 
 def _load_reading(rows: Sequence[Mapping[str, Any]]) -> str:
-    def median(name: str, peak: bool) -> float | None:
-        chosen = [_float(r.get(name)) for r in rows if bool(r.get("peak")) is peak]
-        values = sorted(v for v in chosen if v is not None)
+    def known(name: str, peak: bool) -> list[float]:
+        chosen = [
+            _float(r.get(name))
+            for r in rows
+            if bool(r.get("peak")) is peak and r.get("ttft_p50_s") is not None
+        ]
+        return sorted(v for v in chosen if v is not None)
+
+    def mean(values: list[float]) -> float | None:
+        return sum(values) / len(values) if values else None
+
+    def median(values: list[float]) -> float | None:
         return values[len(values) // 2] if values else None
 
-    a, b = median("running", False), median("running", True)
-    s, t = median("ttft_p50_s", False), median("ttft_p50_s", True)
+    a, b = mean(known("running", False)), mean(known("running", True))
+    s, t = median(known("ttft_p50_s", False)), median(known("ttft_p50_s", True))
     if a is None or b is None:
         return "There is no peak that stands out from the rest."
-    text = f"In the peak (shaded) {b:.3g} requests are in flight at the median, {a:.3g} otherwise"
+    text = f"In the peak (shaded) {b:.3g} requests are in flight on average, {a:.3g} otherwise"
     if s is not None and t is not None:
         text += f"; the median TTFT is {seconds(t)} against {seconds(s)}"
     return text + "."

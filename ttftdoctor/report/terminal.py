@@ -244,6 +244,13 @@ class _Page:
             out += self._section("Warnings")
             for warning in d.warnings:
                 out.append(self._paragraph(f"! {clean(warning)}", hang=2))
+        # The end is what a terminal shows when the report has run through.
+        out += self._section("In short")
+        out.append(self._paragraph(clean(d.verdict.headline)))
+        remedy = best_remedy(d)
+        if remedy is not None:
+            gain = gain_sentence(remedy, d.population.ttft_mean_s)
+            out.append(self._paragraph(f"Do first: {remedy_name(remedy)}, {gain}", hang=2))
         return out
 
     def _causes(self, d: Diagnosis) -> list[RenderableType]:
