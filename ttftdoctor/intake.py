@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
+from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -13,7 +15,7 @@ from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Options, Raw
 from ttftdoctor.sources import Source, ahead, expand
-from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field, check, conform
+from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
 
 #: How many rejects are shown with their line.
 FIRST_REJECTS = 10
@@ -64,7 +66,7 @@ def read_log(
         If a file cannot be read or nothing in it is a request.
     """
     options = options or Options()
-    files = expand(paths)
+    files, repeated = _once(expand(paths))
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []
     inputs: list[Input] = []
@@ -72,7 +74,9 @@ def read_log(
     recognised: list[str] = []
     lacks: dict[str, None] = {}
     notes: dict[str, None] = {}
-    warnings: dict[str, None] = {}
+    warnings: dict[str, None] = {
+        f"{path}: given more than once; it is read once": None for path in repeated
+    }
     problems: list[InputError] = []
     for path in files:
         try:
@@ -105,6 +109,22 @@ def read_log(
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
+
+
+def _once(files: list[str]) -> tuple[list[str], list[str]]:
+    """The files without those met before under any name, and the latter."""
+    seen: set[tuple[int, int] | str] = set()
+    kept: list[str] = []
+    repeated: list[str] = []
+    for path in files:
+        try:
+            status = os.stat(path) if path != "-" else None
+        except OSError:
+            status = None  # told when it is opened
+        key = path if status is None or not status.st_ino else (status.st_dev, status.st_ino)
+        (repeated if key in seen else kept).append(path)
+        seen.add(key)
+    return kept, repeated
 
 
 def _read_one(
@@ -140,7 +160,9 @@ def _read_source(
     first: list[tuple[int, str]] = []
     fields: dict[str, Field] = {}
     notes: dict[str, None] = {}
-    rows = dropped = 0
+    rows = 0
+    doubts: Counter[str] = Counter()
+    unread: Counter[str] = Counter()
     for chunk in ahead(
         source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
     ):
@@ -157,8 +179,10 @@ def _read_source(
             rejected[reason] = rejected.get(reason, 0) + n
         first.extend(bad.select(LINE, REJECT).head(FIRST_REJECTS).iter_rows())
         failed.append(_tag(bad.filter(pl.col(REJECT).is_in(FAILED)), index))
+        for labels, n in frame.drop_nulls(UNREAD).group_by(UNREAD).len().iter_rows():
+            unread.update(dict.fromkeys(labels.split("\n"), n))
         good = frame.filter(pl.col(REJECT).is_null())
-        dropped += int(good["cached_dropped"].sum())
+        doubts.update({name: int(good[name].sum()) for name in DOUBTS})
         counted = good.filter(pl.col(SET_ASIDE).is_not_null())
         for reason, n in counted.group_by(SET_ASIDE).len().iter_rows():
             aside[reason] = aside.get(reason, 0) + n
@@ -179,11 +203,14 @@ def _read_source(
             f"{path}: the packed file is damaged after row {rows} ({source.damage}); what came "
             "before was read"
         )
-    if dropped:
-        warnings.append(
-            f"{path}: {dropped} rows say more cached than input tokens; their cached count "
-            "was not used"
-        )
+    warnings += [f"{path}: {text}" for text in source.warnings]
+    warnings += [
+        f"{path}: {doubts[name]:,} rows {text}" for name, text in DOUBTS.items() if doubts[name]
+    ]
+    columns = {found.source: name for name, found in fields.items()}
+    for label, n in unread.most_common():
+        column = f"{columns[label]}: " if label in columns else ""
+        warnings.append(f"{path}: {column}{n:,} values of `{label}` could not be read")
     if rows > used and used == 0:
         reasons = ", ".join(f"{n} {r}" for r, n in sorted(rejected.items()))
         warnings.append(f"{path}: no row could be used ({reasons})")
@@ -203,10 +230,10 @@ def _read_source(
         fields=fields,
         recognised=(f"{path}: {reader.name} ({evidence})",),
         lacks=(reader.lacks,) if reader.lacks else (),
-        notes=tuple(notes),
+        notes=(*notes, *(f"{path}: {text}" for text in source.notes)),
         warnings=tuple(warnings),
     )
 
 
 def _tag(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-    return frame.drop("cached_dropped").with_columns(pl.lit(index, dtype=pl.Int32).alias("source"))
+    return frame.drop(UNREAD, *DOUBTS).with_columns(pl.lit(index, dtype=pl.Int32).alias("source"))

@@ -62,6 +62,8 @@ def kind_of(e: Evidence) -> Lost | None:
 def _never(r: ReusePattern, sure: float) -> Lost:
     if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5:
         return Lost(BUSTING, 0.95 * sure, (_stuck(r),), (NO_REUSE,))
+    if r.stuck_sessions >= 0.5 and r.cached_share >= 0.01:
+        return Lost(BUSTING, 0.9 * sure, (_stuck_sessions(r),), (NO_REUSE,))
     if r.write_share is not None and r.write_share >= 0.3:
         gap = f", with a median pause of {seconds(r.gap_p50_s)}" if r.gap_p50_s else ""
         text = (

@@ -170,6 +170,9 @@ class Source:
         self._stream: IO[bytes] | None = None
         #: Why the packed stream ended early, if it did; what came before is still read.
         self.damage: str | None = None
+        #: Sentences on what of the file was not used, and on how it was read.
+        self.warnings: list[str] = []
+        self.notes: list[str] = []
         self._file: Any = None
         self._buffer = b""
         self._document: list[Any] | None = None
@@ -348,14 +351,13 @@ class Source:
 
     def _parquet_head(self) -> Head:
         try:
-            frame = self._parquet().head(HEAD_RECORDS).collect()
-        except (pl.exceptions.PolarsError, OSError) as error:
+            frame = _plain_types(self._parquet().head(HEAD_RECORDS).collect(), nested=True)
+            records = tuple(frame.to_dicts())
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise InputError(
                 "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
             ) from None
-        return Head(
-            self.path, Shape.PARQUET, records=tuple(frame.to_dicts()), columns=tuple(frame.columns)
-        )
+        return Head(self.path, Shape.PARQUET, records=records, columns=tuple(frame.columns))
 
     def _parquet(self) -> pl.LazyFrame:
         if self.path == "-":
@@ -413,7 +415,9 @@ class Source:
                 .select([pl.col(c) for c in schema if c in have] or [pl.first()])
                 .collect()
             )
-        except pl.exceptions.PolarsError as error:
+            nested = {c for c, kind in schema.items() if isinstance(kind, pl.List)}
+            frame = _plain_types(frame, nested=nested)
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
             raise InputError(
                 "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
             ) from None
@@ -449,11 +453,14 @@ class Source:
         numbers: list[int] = []
         rejects: list[tuple[int, str]] = []
         for number, value in enumerate(values, start=1):
-            if isinstance(value, dict):
+            if not isinstance(value, dict):
+                rejects.append((number, "not_an_object"))
+                continue
+            try:
                 good.append(json.dumps(_finite(value), separators=(",", ":")).encode())
                 numbers.append(number)
-            else:
-                rejects.append((number, "not_an_object"))
+            except (RecursionError, ValueError):
+                rejects.append((number, "too_deep"))
         frame, more = _frame_of(good, numbers, schemas)
         return Chunk(frame, tuple(rejects + more))
 
@@ -524,6 +531,46 @@ class Source:
             cut = part.find(b"\n")
             if cut >= 0:
                 return part[cut + 1 :]
+
+
+def _plain_types(frame: pl.DataFrame, *, nested: bool | set[str]) -> pl.DataFrame:
+    """Parquet columns as the readers know them: text, numbers, instants.
+
+    Structs and lists become JSON text (except where ``nested``), durations text with their unit,
+    bytes ``0x...``. Dates outside the calendar become null.
+    """
+    exprs: list[pl.Expr] = []
+    for name, dtype in frame.schema.items():
+        column = pl.col(name)
+        if isinstance(dtype, pl.Duration):
+            micros = column.dt.total_microseconds().cast(pl.String)
+            exprs.append(pl.concat_str(micros, pl.lit("us")).alias(name))
+        elif isinstance(dtype, pl.Decimal):
+            exprs.append(column.cast(pl.Float64))
+        elif isinstance(dtype, pl.Date):
+            days = column.to_physical().is_between(-719_162, 2_932_896)
+            exprs.append(pl.when(days).then(column).cast(pl.Datetime("us")).alias(name))
+        elif isinstance(dtype, pl.Datetime) and nested is True:
+            scale = {"ms": 10**3, "us": 10**6, "ns": 10**9}[dtype.time_unit]
+            inside = column.to_physical().is_between(
+                -62_135_596_800 * scale, 253_402_300_799 * scale
+            )
+            exprs.append(pl.when(inside).then(column).alias(name))
+        elif dtype == pl.Binary:
+            hexed = pl.concat_str(pl.lit("0x"), column.bin.encode("hex"))
+            exprs.append(hexed.alias(name))
+        elif dtype.is_nested():
+            if nested is True or (nested is not False and name in nested):
+                continue
+            if "Binary" in str(dtype) or "Object" in str(dtype):
+                exprs.append(pl.when(column.is_not_null()).then(pl.lit("[bytes]")).alias(name))
+                continue
+            inner = column.arr.to_list() if isinstance(dtype, pl.Array) else column
+            text = pl.struct(inner.alias("v")).struct.json_encode().str.json_path_match("$.v")
+            exprs.append(pl.when(column.is_not_null()).then(text).alias(name))
+        elif not (dtype.is_numeric() or dtype in (pl.String, pl.Boolean, pl.Datetime)):
+            exprs.append(column.cast(pl.String, strict=False))
+    return frame.with_columns(exprs)
 
 
 def _object(line: str) -> dict[str, Any] | None:

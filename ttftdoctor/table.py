@@ -60,6 +60,8 @@ COLUMNS: Final[dict[str, Column]] = {c.name: c for c in _COLUMNS}
 LINE: Final = "line"
 REJECT: Final = "reject"
 SET_ASIDE: Final = "ttft_set_aside"
+#: Fields of the row whose value could not be read, a line each.
+UNREAD: Final = "unread"
 
 SCHEMA: Final[dict[str, Any]] = {c.name: c.dtype for c in _COLUMNS}
 
@@ -68,6 +70,24 @@ SCOPE_COLUMNS: Final = ("model", "tenant", "route", "replica", "version")
 
 #: A first token a day late is no measurement (retries and queues give up long before).
 ABSURD_US: Final = 24 * 3600 * 1_000_000
+
+#: No model has a context of a hundred million tokens.
+ABSURD_TOKENS: Final = 10**8
+
+#: An instant larger than this is meant as a date, not as a clock that starts somewhere (1973).
+_EPOCH_US: Final = 10**14
+_YEAR_2000_US: Final = 946_684_800_000_000
+_YEAR_2100_US: Final = 4_102_444_800_000_000
+
+#: Why a value of a usable row was not used, by the name of the test in the checked frame.
+DOUBTS: Final[dict[str, str]] = {
+    "cached_dropped": "say more cached than input tokens; their cached count was not used",
+    "start_dropped": "start before 2000 or after 2100; their start was not used",
+    "queue_dropped": "say they queued for longer than their TTFT; their queue time was not used",
+    "prefill_dropped": "say their prefill took longer than their TTFT; it was not used",
+    "output_dropped": "say more than 100 million output tokens; their output was not used",
+    "reasoning_dropped": "say more reasoning than output tokens; the former was not used",
+}
 
 Grade = Literal["logged", "derived", "inferred", "assumed"]
 
@@ -101,7 +121,7 @@ def conform(frame: pl.DataFrame) -> pl.DataFrame:
             columns.append(pl.col(name).cast(dtype, strict=False))
         else:
             columns.append(pl.lit(None, dtype=dtype).alias(name))
-    for name in (REJECT, SET_ASIDE):
+    for name in (REJECT, SET_ASIDE, UNREAD):
         if name in have:
             columns.append(pl.col(name).cast(pl.String))
         else:
@@ -122,7 +142,7 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         [(pl.col(c) > ABSURD_US).fill_null(False) for c in ("ttft_us", "e2e_us", "queue_us")]
     )
     below = pl.any_horizontal([(pl.col(c) < 0).fill_null(False) for c in counts])
-    huge = (pl.col("input_tokens") > 10**10).fill_null(False)
+    huge = (pl.col("input_tokens") > ABSURD_TOKENS).fill_null(False)
     empty = pl.all_horizontal(
         [pl.col(c).is_null() for c in ("ttft_us", "e2e_us", "input_tokens", "start")]
     )
@@ -162,15 +182,25 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         .when(pl.col("ttft_us").is_null())
         .then(pl.lit("ttft_missing"))
     )
-    cached_ok = (
-        pl.col("cached_tokens").is_null()
-        | pl.col("input_tokens").is_null()
-        | (pl.col("cached_tokens") <= pl.col("input_tokens"))
-    )
+    start, ttft = pl.col("start"), pl.col("ttft_us")
+    measured = aside.is_null() & ttft.is_not_null()
+    output_bad = pl.col("output_tokens") > ABSURD_TOKENS
+    doubtful = {
+        ("cached_tokens", "cached_dropped"): pl.col("cached_tokens") > pl.col("input_tokens"),
+        ("start", "start_dropped"): (start < -_EPOCH_US)
+        | start.is_between(_EPOCH_US, _YEAR_2000_US, closed="left")
+        | (start > _YEAR_2100_US),
+        ("queue_us", "queue_dropped"): measured & (pl.col("queue_us") > ttft * 1.05 + 1000),
+        ("prefill_us", "prefill_dropped"): measured & (pl.col("prefill_us") > ttft * 1.05 + 1000),
+        ("output_tokens", "output_dropped"): output_bad,
+        ("reasoning_tokens", "reasoning_dropped"): ~output_bad
+        & (pl.col("reasoning_tokens") > pl.col("output_tokens")),
+    }
+    bad = {key: test.fill_null(False) for key, test in doubtful.items()}
     return frame.with_columns(
         reason.alias(REJECT),
         pl.col("ttft_us").alias("ttft_logged_us"),
         aside.alias(SET_ASIDE),
-        pl.when(cached_ok).then(pl.col("cached_tokens")).alias("cached_tokens"),
-        (~cached_ok).alias("cached_dropped"),
+        *(pl.when(~test).then(pl.col(column)).alias(column) for (column, _), test in bad.items()),
+        *(test.alias(name) for (_, name), test in bad.items()),
     ).with_columns(pl.when(pl.col(SET_ASIDE).is_null()).then(pl.col("ttft_us")).alias("ttft_us"))

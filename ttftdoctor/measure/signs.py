@@ -724,7 +724,9 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
         for code, (count, fixed, _) in fits.items():
             extra = level[code] - level[low]
             constant = fixed - fits[low][1]
-            if extra < max(0.15, level[low]) or constant < 0.6 * extra:
+            # A thousandfold is no path but a unit; the caller tells them apart.
+            unit = level[low] < 0.01 and 400 <= level[code] / max(level[low], 1e-9) <= 2500
+            if extra < max(0.15, level[low]) or (constant < 0.6 * extra and not unit):
                 continue
             mask = rows.measured & (scope.codes == code)
             row_seconds = np.where(mask, min(extra, constant), 0.0)

@@ -23,11 +23,16 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.sources import Head, Shape
-from ttftdoctor.table import LINE, REJECT, Field
+from ttftdoctor.table import LINE, REJECT, UNREAD, Field
 from ttftdoctor.units import US_PER
 
 #: Texts that stand for "no value" in JSON strings and CSV cells.
 NO_VALUE = ("", "null", "none", "nil", "-", "n/a", "na", "undefined")
+
+#: The first and the last second of the calendar that Polars and Python share (years 1 to 9999).
+CALENDAR = (-62_135_596_800, 253_402_300_799)
+_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+_INT_LIMIT = 2.0**63
 
 #: From this many rows on, columns are looked at before they are read, to read them faster.
 LARGE = 2000
@@ -114,6 +119,7 @@ class Raw:
         self.frame = frame
         self.options = options or Options()
         self._problems: list[tuple[pl.Expr, str]] = []
+        self._unread: dict[str, pl.Expr] = {}
         self._texts: dict[str, pl.Series] = {}
 
     def has(self, name: str) -> bool:
@@ -160,7 +166,7 @@ class Raw:
             text = self.text(name, path)
             value = text.cast(pl.Float64, strict=False)
             given = text.is_not_null()
-        return self._finite(value, given, name, strict)
+        return self._finite(value, given, name, strict, path)
 
     def _plain(self, name: str, path: str | None) -> pl.Series | None:
         """The numbers of a large column of text that holds nothing but plain numbers."""
@@ -175,17 +181,32 @@ class Raw:
         numbers = texts.cast(pl.Float64, strict=False)
         return numbers if numbers.null_count() == texts.null_count() else None
 
-    def _finite(self, value: pl.Expr, given: pl.Expr, name: str, strict: bool) -> pl.Expr:
+    def _lost(self, name: str, path: str | None, test: pl.Expr) -> None:
+        """Remember the cells of a column that hold a value of which nothing can be made."""
+        label = name if path is None else name + path[1:]
+        known = self._unread.get(label)
+        self._unread[label] = test if known is None else known | test
+
+    def _finite(
+        self, value: pl.Expr, given: pl.Expr, name: str, strict: bool, path: str | None
+    ) -> pl.Expr:
         finite = value.is_finite().fill_null(False)
+        if not strict:
+            self._lost(name, path, given & ~finite)
         if strict:
             self._problems.append((given & value.is_null(), f"wrong_type:{name}"))
             self._problems.append((value.is_not_null() & ~finite, f"not_a_number:{name}"))
         return pl.when(finite).then(value)
 
     def count(self, name: str, path: str | None = None, *, strict: bool = True) -> pl.Expr:
-        """The column as a whole number (Int64), rounded; out of range becomes null."""
-        value = self.number(name, path, strict=strict)
-        return value.round(0).cast(pl.Int64, strict=False)
+        """The column as a whole number (Int64), rounded; one out of range is of a wrong type."""
+        value = self.number(name, path, strict=strict).round(0)
+        outside = value.abs() >= _INT_LIMIT
+        if strict:
+            self._problems.append((outside, f"wrong_type:{name}"))
+        else:
+            self._lost(name, path, outside)
+        return pl.when(~outside).then(value).cast(pl.Int64, strict=False)
 
     def exact(self, name: str, path: str | None = None) -> pl.Expr:
         """The column as Int64 without passing through a float (nanosecond stamps)."""
@@ -212,7 +233,7 @@ class Raw:
             factor = word.replace_strict(_FACTORS, default=None, return_dtype=pl.Float64)
             value = pl.coalesce(plain, number * factor)
             given = text.is_not_null()
-        value = self._finite(value, given, name, strict)
+        value = self._finite(value, given, name, strict, path)
         return value.round(0).cast(pl.Int64, strict=False)
 
     def instant(
@@ -225,9 +246,13 @@ class Raw:
         """
         dtype = self.frame.schema.get(name) if path is None else pl.String
         if dtype is not None and isinstance(dtype, pl.Datetime):
-            stamp = pl.col(name)
+            low, high = (limit * _PER_SECOND[dtype.time_unit] for limit in CALENDAR)
+            stamp = pl.when(pl.col(name).to_physical().is_between(low, high)).then(pl.col(name))
+            self._lost(name, path, pl.col(name).is_not_null() & stamp.is_null())
             if dtype.time_zone is None:
-                stamp = stamp.dt.replace_time_zone(self.options.timezone)
+                stamp = stamp.dt.replace_time_zone(
+                    self.options.timezone, ambiguous="earliest", non_existent="null"
+                )
             return stamp.dt.epoch("us")
         if dtype is not None and dtype.is_numeric():
             number = pl.col(name)
@@ -252,12 +277,15 @@ class Raw:
             value = pl.coalesce(value, iso)
             if strict:
                 self._problems.append((given & value.is_null(), f"wrong_type:{name}"))
+            else:
+                self._lost(name, path, given & value.is_null())
             return value
         value = self._epoch(
             number.cast(pl.Float64),
             number.cast(pl.Int64, strict=False) if dtype.is_integer() else pl.lit(None, pl.Int64),
             unit,
         )
+        self._lost(name, path, given & value.is_null())
         return value
 
     def _epoch(self, number: pl.Expr, exact: pl.Expr, unit: str | None) -> pl.Expr:
@@ -327,17 +355,28 @@ class Raw:
         problem = verdict.otherwise(pl.lit(None, dtype=pl.String))
         first = problem if reject is None else pl.coalesce(reject, problem)
         aside = pl.lit(None, dtype=pl.String) if set_aside is None else set_aside
+        tests = {f"{UNREAD} {label}": test for label, test in self._unread.items()}
         # Lazily, so that an expression that several columns share is worked out once.
-        return (
+        frame = (
             self.frame.lazy()
             .select(
                 pl.col(LINE),
                 *(expr.alias(name) for name, expr in columns.items()),
                 first.alias(REJECT),
                 aside.alias("ttft_set_aside"),
+                *(test.fill_null(False).alias(name) for name, test in tests.items()),
             )
             .collect()
         )
+        return _name_unread(frame, list(tests))
+
+
+def _name_unread(frame: pl.DataFrame, tests: list[str]) -> pl.DataFrame:
+    """One text column with the fields of a row that could not be read, instead of a test each."""
+    hit = [name for name in tests if frame[name].any()]
+    labels = [pl.when(pl.col(name)).then(pl.lit(name[len(UNREAD) + 1 :])) for name in hit]
+    named = pl.concat_str(labels, separator="\n", ignore_nulls=True) if hit else pl.lit(None)
+    return frame.with_columns(named.cast(pl.String).alias(UNREAD)).drop(tests)
 
 
 def _value(text: pl.Expr) -> pl.Expr:

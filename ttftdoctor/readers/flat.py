@@ -12,6 +12,7 @@ What such a log cannot tell is whatever it has no column for; ``inspect`` names 
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -287,7 +288,7 @@ def plan(head: Head, options: Options) -> Plan:
         schema.update(dict.fromkeys(_ENGINE_STAMPS, pl.String))
     numbers = {c: t for c, t in _all_numbers(found, records).items() if c in schema}
     if head.shape is not Shape.JSON:
-        schema, numbers = dict.fromkeys(schema), {}
+        numbers = {}
     if not blocks:
         found.pop("prefix_blocks", None)
     builder = _Builder(found, units, exclusive, engine, columns)
@@ -332,9 +333,9 @@ def _numbers(records: Iterable[Mapping[str, Any]], place: _Place | None) -> list
         value = place.of(record) if place is not None else None
         try:
             number = None if isinstance(value, bool) or value is None else float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             number = None
-        out.append(number if number is not None and number == number else None)
+        out.append(number if number is not None and math.isfinite(number) else None)
     return out
 
 
@@ -652,7 +653,9 @@ class _Builder:
         elif "_tps" in self.found:
             rate = raw.number(*self._at("_tps"), strict=False)
             each = pl.when(rate > 0).then(1e6 / rate)
-            exprs["e2e_us"] = exprs["ttft_us"] + (each * steps).round(0).cast(pl.Int64)
+            exprs["e2e_us"] = exprs["ttft_us"] + (each * steps).round(0).cast(
+                pl.Int64, strict=False
+            )
             source = f"ttft + (output - 1) / {self.found['_tps'][0].label}"
         else:
             return

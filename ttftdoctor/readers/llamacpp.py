@@ -156,7 +156,7 @@ def _events(lines: pl.DataFrame) -> pl.DataFrame:
         pl.when(old).then(pl.col("text")).otherwise(slot.struct.field("3")).alias("tail"),
         (_number("text", r"^# spawn epoch=([\d.]+)", pl.Float64) * 1e6)
         .round(0)
-        .cast(pl.Int64)
+        .cast(pl.Int64, strict=False)
         .alias("spawn"),
         pl.col("text").str.contains(_BOOT).alias("boot"),
     )
@@ -375,8 +375,8 @@ def _tasks(lines: pl.DataFrame) -> Batch:
 
 def _batch(tasks: pl.DataFrame, clock: str) -> Batch:
     arrivals = tasks["arrived"].count() > 0
-    prefill = (pl.col("prompt_ms") * 1000).round(0).cast(pl.Int64)
-    decode = (pl.col("eval_ms") * 1000).round(0).cast(pl.Int64)
+    prefill = (pl.col("prompt_ms") * 1000).round(0).cast(pl.Int64, strict=False)
+    decode = (pl.col("eval_ms") * 1000).round(0).cast(pl.Int64, strict=False)
     printed = pl.col("printed") - decode.fill_null(0) - prefill
     wait = pl.max_horizontal(pl.col("launched") - pl.col("arrived"), pl.lit(0)).alias("wait")
     known = pl.when(pl.col("prompt_n") >= 0).then(pl.col("prompt_n"))
@@ -384,7 +384,7 @@ def _batch(tasks: pl.DataFrame, clock: str) -> Batch:
     made = pl.when(pl.col("eval_n") > 0).then(pl.col("eval_n"))
     at_stop = pl.when(~shifted).then(pl.col("stop") - (made - 1))
     by_share = pl.when(pl.col("similar") < 1).then(
-        (known / (1 - pl.col("similar"))).round(0).cast(pl.Int64)
+        (known / (1 - pl.col("similar"))).round(0).cast(pl.Int64, strict=False)
     )
     total = pl.coalesce(
         "total", pl.col("cached") + known, pl.when(at_stop >= known).then(at_stop), by_share

@@ -104,8 +104,11 @@ def _convert(raw: Raw, settings: tuple[str, ...], warm: tuple[str, ...], sglang:
     have = [c for c in _ARRAYS if runs[c].list.len().fill_null(0).sum() > 0]
     size = pl.col("ttfts").list.len()
     alike = pl.all_horizontal(
-        pl.col(c).is_null() | (pl.col(c).list.len() == 0) | (pl.col(c).list.len() == size)
-        for c in have
+        pl.lit(True),
+        *(
+            pl.col(c).is_null() | (pl.col(c).list.len() == 0) | (pl.col(c).list.len() == size)
+            for c in have
+        ),
     )
     warming = pl.any_horizontal(
         pl.lit(False), *(pl.col(c).str.to_lowercase().is_in(_WARM).fill_null(False) for c in warm)

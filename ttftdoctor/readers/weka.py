@@ -50,7 +50,8 @@ def _plan(head: Head, options: Options) -> Plan:
     del options
     outer = head.outer or {}
     name = str(outer.get("id") or "")
-    block = int(outer.get("block_size") or _BLOCK)
+    size = outer.get("block_size")
+    block = size if isinstance(size, int) and 0 < size < 2**31 else _BLOCK
     local = outer.get("hash_id_scope", "local") != "global"
     salt = _salt(name or head.path) if local else 0
     schema: dict[str, Any] = {
@@ -111,7 +112,7 @@ def _convert(raw: Raw, name: str, block: int, salt: int) -> Batch:
             "model": pl.col("model"),
             "input_tokens": rows.count("in"),
             "output_tokens": rows.count("out"),
-            "ttft_us": (known * 1e6).round(0).cast(pl.Int64),
+            "ttft_us": (known * 1e6).round(0).cast(pl.Int64, strict=False),
             "e2e_us": rows.duration("api_time", "s"),
             "streamed": pl.when(pl.col("type").is_in(["n", "s"])).then(pl.col("type") == "s"),
             "prefix_blocks": ids,

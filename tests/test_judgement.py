@@ -1,0 +1,254 @@
+"""Faults of judgement that were found and mended; each log here once got a wrong verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import plant
+import pytest
+
+import ttftdoctor
+
+Rng = np.random.Generator
+Row = dict[str, Any]
+
+
+def written(tmp_path: Path, rows: list[Row]) -> str:
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return str(path)
+
+
+def verdict(tmp_path: Path, rows: list[Row]) -> ttftdoctor.Diagnosis:
+    return ttftdoctor.diagnose(written(tmp_path, rows))
+
+
+def chat(
+    rng: Rng, cached: Callable[[int, int, int], int], *, sessions: int = 30, turns: int = 8
+) -> list[Row]:
+    """Quiet sessions; ``cached(session, turn, history)`` says what the cache holds of a turn."""
+    rows = []
+    for session in range(sessions):
+        history, now = 0, float(rng.uniform(0, 5000))
+        for turn in range(1, turns + 1):
+            inputs = history + int(rng.integers(600, 1400))
+            hit = min(cached(session, turn, history), inputs)
+            ttft = 0.08 + 0.1 * (inputs - hit) / 1e3 + float(rng.normal(0, 0.003))
+            out = int(rng.integers(60, 200))
+            rows.append(
+                plant.row(now, inputs, out, ttft, session_id=f"s{session}", turn=turn,
+                          cached_tokens=hit)
+            )  # fmt: skip
+            history = inputs + out
+            now += ttft + 0.02 * out + float(rng.uniform(10, 40))
+    return sorted(rows, key=lambda r: r["timestamp"])
+
+
+def test_a_prompt_that_changes_at_a_place_of_its_own_in_each_session(tmp_path: Path) -> None:
+    """The stuck place differs by session, so no one number stands out in the log."""
+    rng = np.random.default_rng(1)
+    place = {s: int(rng.integers(2, 40)) * 16 for s in range(30)}
+    rows = chat(rng, lambda s, turn, history: min(place[s], history))
+    assert verdict(tmp_path, rows).verdict.primary_cause == "cache_busting_prefix"
+
+
+def test_eviction_behind_a_shared_system_prompt_is_no_changing_prompt(tmp_path: Path) -> None:
+    """Misses all end at the system prompt, but the same sessions also hit deep."""
+    rng = np.random.default_rng(2)
+
+    def cached(session: int, turn: int, history: int) -> int:
+        if history == 0:
+            return 0
+        return 592 if rng.random() < 0.7 else history // 16 * 16
+
+    found = verdict(tmp_path, chat(rng, cached)).verdict
+    assert found.primary_cause in ("cache_eviction", "affinity_loss")
+
+
+def test_a_history_cut_at_its_head_busts_the_prefix(tmp_path: Path) -> None:
+    """A window that rolls: once the prompt stops growing, nothing behind the cut is reused."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for session in range(30):
+        history, now = 0, float(rng.uniform(0, 5000))
+        for turn in range(1, 13):
+            whole = history + int(rng.integers(600, 1400))
+            inputs = min(whole, 6000)
+            hit = history if whole <= 6000 else 400
+            ttft = 0.08 + 0.1 * (inputs - hit) / 1e3
+            rows.append(
+                plant.row(now, inputs, 100, ttft, session_id=f"s{session}", turn=turn,
+                          cached_tokens=hit)
+            )  # fmt: skip
+            history = inputs + 100
+            now += 30.0
+    rows.sort(key=lambda r: r["timestamp"])
+    assert verdict(tmp_path, rows).verdict.primary_cause == "cache_busting_prefix"
+
+
+def test_a_server_that_restarts_in_mid_log_is_a_cold_start(tmp_path: Path) -> None:
+    """Clients stand in line while it loads, and their caches are gone when it is back."""
+    rng = np.random.default_rng(4)
+    rows = chat(rng, lambda s, turn, history: history, sessions=80)
+    for down in (900.0, 2100.0, 3300.0, 4200.0):
+        back, emptied = down + 25, set()
+        for r in rows:
+            at = r["timestamp"] - plant.EPOCH_S
+            if at < down or r["session_id"] in emptied:
+                continue
+            emptied.add(r["session_id"])
+            extra = max(back - at, 0.0) + 0.1 * r["cached_tokens"] / 1e3
+            r["cached_tokens"] = 0
+            plant.slower(r, extra)
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "cold_start"
+
+
+def test_delays_of_one_size_are_a_timer(tmp_path: Path) -> None:
+    """A third of the requests are 5 s late whatever they are: not queueing, not unknown."""
+    rng = np.random.default_rng(5)
+    rows = chat(rng, lambda s, turn, history: history)
+    for r in rows:
+        if rng.random() < 0.3:
+            r["ttft_ms"] += 5000.0
+            r["latency_ms"] += 5000.0
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "fixed_overhead"
+    assert "5.0" in found.verdict.headline or "5 s" in found.verdict.headline
+
+
+def test_an_overload_is_no_constant(tmp_path: Path) -> None:
+    """Hardly any request finds the server free; the queue must not be read as a constant."""
+    rng = np.random.default_rng(6)
+    now, free, rows = 0.0, 0.0, []
+    for _ in range(400):
+        now += float(rng.exponential(0.28))
+        inputs = int(rng.integers(500, 5000))
+        work = 0.05 + 0.1 * inputs / 1e3
+        free = max(free, now) + work
+        rows.append(plant.row(now, inputs, 100, free - now, session_id=None))
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "queueing_saturation"
+    whole = next(r for r in found.ledger if r.group == "all")
+    waits = sum(v for k, v in whole.accounts.items() if k.startswith("queue"))
+    assert waits > 0.8 * whole.ttft_mean_s
+
+
+def test_waiting_for_slots_is_waiting(tmp_path: Path) -> None:
+    """Tiny prompts behind few slots: the wait is far more than the prefill that was ahead."""
+    rng = np.random.default_rng(7)
+    slots = [0.0] * 8
+    now, rows = 0.0, []
+    for _ in range(400):
+        now += float(rng.exponential(0.9))
+        slot = int(np.argmin(slots))
+        start = max(now, slots[slot])
+        inputs, out = int(rng.integers(100, 400)), int(rng.integers(200, 600))
+        ttft = start - now + 0.05 + 0.1 * inputs / 1e3
+        slots[slot] = now + ttft + 0.02 * (out - 1)
+        rows.append(plant.row(now, inputs, out, ttft))
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause in ("queueing_saturation", "decode_contention")
+
+
+@pytest.mark.parametrize("kind", ["uniform", "exponential", "falling"])
+def test_noise_has_no_cause(tmp_path: Path, kind: str) -> None:
+    """TTFT that follows nothing in the log must not be given a confident cause."""
+    rng = np.random.default_rng(8)
+    rows = []
+    for i in range(300):
+        inputs = int(rng.integers(100, 20_000))
+        ttft = {
+            "uniform": float(rng.uniform(0.01, 10)),
+            "exponential": float(rng.exponential(0.8)) + 0.001,
+            "falling": 2.0 - inputs * 8e-5 + float(rng.uniform(0, 0.01)),
+        }[kind]
+        rows.append(plant.row(2.0 * i, inputs, 100, ttft, session_id=f"s{i // 6}", turn=i % 6 + 1))
+    found = verdict(tmp_path, rows).verdict
+    assert found.primary_cause == "insufficient_data" or found.confidence <= 0.55
+
+
+def test_without_sessions_nobody_knows_whether_long_prompts_repeat(tmp_path: Path) -> None:
+    """The columns of the peak-hour log that say nothing of conversations: no claim of newness."""
+    source = Path(__file__).parents[1] / "sample_logs" / "peak_hour.jsonl"
+    rows = [
+        {k: r[k] for k in ("ttft_ms", "input_tokens")}
+        for r in map(json.loads, source.read_text().splitlines())
+    ]
+    found = verdict(tmp_path, rows).verdict
+    assert found.confidence <= 0.6
+    assert "repeats nothing" not in found.headline
+
+
+@pytest.mark.parametrize("inputs", ["constant", "random"])
+def test_a_session_id_that_names_no_conversation(tmp_path: Path, inputs: str) -> None:
+    """One id for all, and inputs that do not grow: nothing is history."""
+    rng = np.random.default_rng(9)
+    rows = []
+    for i in range(200):
+        n = 4000 if inputs == "constant" else int(rng.integers(200, 8000))
+        ttft = 0.1 + 0.1 * n / 1e3 + float(rng.normal(0, 0.003))
+        rows.append(plant.row(3.0 * i, n, 50, ttft, session_id="default", cached_tokens=0))
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause != "repeated_prefix_no_reuse"
+    assert not found.repeated_prefix.recomputed_tokens
+
+
+def test_a_counter_that_is_always_zero_is_not_believed_over_the_timing(tmp_path: Path) -> None:
+    """Cached tokens 0 everywhere, yet TTFT follows only what is new: the cache works."""
+    rng = np.random.default_rng(10)
+    rows = chat(rng, lambda s, turn, history: history)
+    for r in rows:
+        r["cached_tokens"] = 0
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "healthy"
+    assert any("not reported" in note for note in found.evidence.notes)
+
+
+def test_a_path_in_another_unit_is_no_slow_path(tmp_path: Path) -> None:
+    """Rows of one service a thousand times the other's: a unit, not an overhead."""
+    rng = np.random.default_rng(11)
+    rows = []
+    for i in range(200):
+        inputs = int(rng.integers(200, 4000))
+        ttft = 0.1 + 0.1 * inputs / 1e3
+        other = i % 2 == 0
+        r = plant.row(5.0 * i, inputs, 100, ttft, route="a" if other else "b")
+        if other:
+            r["ttft_ms"] = round(r["ttft_ms"] / 1e3, 6)
+        rows.append(r)
+    assert verdict(tmp_path, rows).verdict.primary_cause == "measurement_artifact"
+
+
+def test_one_sick_replica_after_a_release(tmp_path: Path) -> None:
+    """One of four replicas is three times slower since mid-log; the whole log hardly moves."""
+    rng = np.random.default_rng(12)
+    rows = []
+    for i in range(600):
+        inputs = int(rng.integers(300, 3000))
+        pod = f"pod-{i % 4}"
+        ttft = 0.1 + 0.1 * inputs / 1e3
+        if pod == "pod-2" and i > 300:
+            ttft *= 3
+        rows.append(plant.row(6.0 * i, inputs, 100, ttft, replica=pod))
+    found = verdict(tmp_path, rows)
+    finding = next(f for f in found.causes if f.id == "deploy_regression")
+    assert finding.status in ("primary", "contributing")
+    assert "pod-2" in finding.evidence[0].text
+
+
+def test_the_ledger_never_books_more_than_was_measured(tmp_path: Path) -> None:
+    """A slope fitted to short prompts is refuted by one long prompt that was quick."""
+    rng = np.random.default_rng(13)
+    rows = [
+        plant.row(9.0 * i, n, 100, 0.2 + 0.3 * n / 1e3)
+        for i, n in enumerate(int(x) for x in rng.integers(100, 900, 30))
+    ]
+    rows.append(plant.row(500.0, 120_000, 100, 4.0))
+    found = verdict(tmp_path, rows)
+    whole = next(r for r in found.ledger if r.group == "all")
+    assert whole.accounts["unexplained"] > -0.1 * whole.ttft_mean_s
