@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ttftdoctor import catalog
 from ttftdoctor.diagnosis import Diagnosis
 from ttftdoctor.inspection import Inspection, inspect_log
@@ -9,7 +11,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.run import read
 
 
-def inspect(*logs: str | Log, format: str | None = None) -> Inspection:
+def inspect(*logs: str | Path | Log, format: str | None = None) -> Inspection:
     """Say what was recognised: which column became what, in which unit and why.
 
     Parameters

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
-import typer
+try:
+    import typer
+except KeyboardInterrupt:
+    raise SystemExit(130) from None
 
 from ttftdoctor.errors import TTFTDoctorError, UsageError
 
@@ -20,7 +26,8 @@ if TYPE_CHECKING:
     from ttftdoctor.diagnosis import Diagnosis
 
 EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong usage, or a log that
-could not be read; 130 interrupted."""
+could not be read, or a report that could not be written; 3 something went wrong inside ttftdoctor;
+130 interrupted."""
 
 app = typer.Typer(
     name="ttftdoctor",
@@ -114,6 +121,7 @@ def diagnose(
     Or, from a pipe: zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
     """
     with _guard():
+        _apart(json_, markdown, html)
         from ttftdoctor.run import diagnose as run
 
         diagnosis = run(
@@ -136,7 +144,8 @@ def diagnose(
         if not written and not (quiet and files):
             from ttftdoctor.report.terminal import print_to
 
-            print_to(_console(no_color), diagnosis)
+            with _screen(no_color) as console:
+                print_to(console, diagnosis)
             for target in files:
                 _note(f"written: {target}")
 
@@ -163,9 +172,10 @@ def inspect(
         _clear_progress(quiet)
         found = inspect_log(log)
         if json_:
-            sys.stdout.write(json.dumps(found.to_dict(), indent=2, ensure_ascii=True) + "\n")
-        else:
-            _print_inspection(_console(no_color), found)
+            _emit_json(found.to_dict())
+            return
+        with _screen(no_color) as console:
+            _print_inspection(console, found)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -179,7 +189,7 @@ def formats(
 
         if json_:
             rows = [{"name": r.name, "title": r.title, "lacks": r.lacks} for r in readers()]
-            sys.stdout.write(json.dumps(rows, indent=2) + "\n")
+            _emit_json(rows)
             return
         from rich.table import Table
 
@@ -188,7 +198,8 @@ def formats(
             table.add_column(title, overflow="fold")
         for reader in readers():
             table.add_row(reader.name, reader.title, reader.lacks)
-        _console(no_color).print(table)
+        with _screen(no_color) as console:
+            console.print(table)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -215,9 +226,10 @@ def roofline(
         machine = Machine(params, bytes_per_param, flops, bandwidth, kv_bytes_per_token)
         r = work_out(machine, input_, output)
         if json_:
-            sys.stdout.write(json.dumps(r.to_dict(), indent=2) + "\n")
+            _emit_json(r.to_dict())
             return
-        _print_roofline(_console(no_color), r, input_, output)
+        with _screen(no_color) as console:
+            _print_roofline(console, r, input_, output)
 
 
 # -------------------------------------------------------------------- helpers
@@ -235,16 +247,25 @@ class _guard:  # noqa: N801  (reads as a word where it is used)
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is None or isinstance(error, (typer.Exit, typer.Abort, SystemExit)):
+            return
         if isinstance(error, TTFTDoctorError):
             _fail(str(error))
         if isinstance(error, BrokenPipeError):
             # The reader of our output went away: that is its business.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _drop_stdout()
             raise typer.Exit(0)
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(130)
         if isinstance(error, MemoryError):
             _fail("not enough memory for this log", 2)
+        # Anything else is our mistake; a panic inside Polars is no Exception, but comes here too.
+        first = (str(error).splitlines() or ["no message"])[0]
+        _fail(
+            f"something went wrong inside ttftdoctor ({type(error).__name__}: {first})\n"
+            "  help: please report this, with --format and the first lines of the log",
+            3,
+        )
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -261,12 +282,67 @@ def _note(message: str) -> None:
     sys.stderr.write(clean(message) + "\n")
 
 
-def _console(no_color: bool) -> Console:
+def _drop_stdout() -> None:
+    """Send what is left in the buffers of standard output nowhere, so that exit is quiet."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        return
+
+
+def _emit(text: str, encoding: str = "utf-8") -> None:
+    """Write to standard output at once; characters that cannot be encoded become ``?``."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(text.encode(encoding, errors="replace"))
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        _drop_stdout()
+        raise UsageError("cannot write to standard output", why=error.strerror) from None
+
+
+def _emit_json(document: Any) -> None:
+    _emit(json.dumps(document, indent=2, allow_nan=False) + "\n")
+
+
+class _Sheet(io.StringIO):
+    """Text in memory that looks like standard output to whoever writes it."""
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return sys.stdout.encoding or "utf-8"
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+
+@contextmanager
+def _screen(no_color: bool) -> Iterator[Console]:
+    """A console whose text is written to standard output in one go at the end."""
+    sheet = _Sheet()
+    yield _console(no_color, sheet)
+    _emit(sheet.getvalue(), sys.stdout.encoding or "utf-8")
+
+
+def _apart(*targets: str | None) -> None:
+    """Refuse two documents that would be written over, or into, each other."""
+    given = [target for target in targets if target is not None]
+    for target in given:
+        if given.count(target) > 1:
+            place = "standard output" if target == "-" else "the same file"
+            raise UsageError(
+                f"--json, --markdown and --html: only one can go to {place}", where=target
+            )
+
+
+def _console(no_color: bool, file: _Sheet) -> Console:
     from rich.console import Console
 
     return Console(
-        no_color=no_color or None, highlight=False, markup=False, emoji=False, soft_wrap=False,
-        force_terminal=False if no_color else None,
+        file=file, no_color=no_color or None, highlight=False, markup=False, emoji=False,
+        soft_wrap=False, force_terminal=False if no_color else None,
     )  # fmt: skip
 
 
@@ -277,7 +353,8 @@ def _progress(quiet: bool) -> Any:
     def show(path: str, rows: int) -> None:
         from ttftdoctor.report import clean
 
-        sys.stderr.write(f"\r\x1b[2Kreading {clean(Path(path).name)[:50]}: {rows:,} rows")
+        text = f"reading {clean(Path(path).name)[:45]}: {rows:,} rows"
+        sys.stderr.write(f"\r{text:<79}")
         sys.stderr.flush()
 
     return show
@@ -285,7 +362,7 @@ def _progress(quiet: bool) -> Any:
 
 def _clear_progress(quiet: bool) -> None:
     if not quiet and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[2K")
+        sys.stderr.write(f"\r{'':<79}\r")
         sys.stderr.flush()
 
 
@@ -321,6 +398,8 @@ def _seconds(text: str | None) -> float | None:
         raise UsageError(f"--slo-ttft wants a time such as 800ms or 1.5s, not {text!r}")
     if not match[2]:
         raise UsageError("--slo-ttft wants a unit", help=f"say {text}ms or {text}s")
+    if float(match[1]) == 0:
+        raise UsageError("--slo-ttft must be above zero")
     return float(match[1]) * US_PER[UNIT_WORDS[match[2]]] / 1e6
 
 
@@ -342,10 +421,10 @@ def _write(diagnosis: Diagnosis, name: str, target: str) -> None:
 
     text = renderers()[name].render(diagnosis)
     if target == "-":
-        sys.stdout.write(text)
+        _emit(text)
         return
     try:
-        Path(target).write_text(text, encoding="utf-8")
+        Path(target).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UsageError("cannot write the report", where=target, why=error.strerror) from None
 
@@ -374,7 +453,7 @@ def _print_inspection(console: Console, found: Any) -> None:
     for c in found.columns:
         if c.source is None and c.coverage == 0:
             continue
-        span = "" if c.low is None else f"{c.low:,} .. {c.high:,}"
+        span = "" if c.low is None else " .. ".join(_shown(c.column, v) for v in (c.low, c.high))
         table.add_row(
             c.column, clean(c.source or ""), c.unit or "", f"{c.coverage:.0%}", span,
             clean(f"{c.kind}: {c.why}" if c.why else ""),
@@ -387,6 +466,22 @@ def _print_inspection(console: Console, found: Any) -> None:
         console.print(Text(f"cannot be judged: {cause}, needs {', '.join(needs) or 'more rows'}"))
     for line in (*found.lacks, *found.notes, *found.warnings):
         console.print(Text("note: " + clean(line)))
+
+
+def _shown(column: str, value: int) -> str:
+    """A value of a column as people read it: durations with a unit, dates as dates."""
+    from ttftdoctor.units import seconds
+
+    if column.endswith("_us"):
+        return seconds(value / 1e6)
+    if column == "start":
+        if not 10**14 < value < 10**17:  # a clock that starts somewhere
+            return f"{value / 1e6:,.3f} s"
+        from datetime import UTC, datetime, timedelta
+
+        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+        return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
+    return f"{value:,}"
 
 
 def _print_roofline(console: Console, r: Any, input_: float, output: float) -> None:
@@ -416,4 +511,7 @@ def _print_roofline(console: Console, r: Any, input_: float, output: float) -> N
 
 def main() -> None:
     """Entry point of the ``ttftdoctor`` command."""
-    app()
+    try:
+        app()
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

@@ -29,7 +29,7 @@ from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of, prepare
-from ttftdoctor.stats import mean_interval, thin
+from ttftdoctor.stats import mean_interval, or_zero, thin, where
 from ttftdoctor.table import SCHEMA, SET_ASIDE
 
 
@@ -104,11 +104,11 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
     repeated_again = ledger.accounts["prefill_repeated"]
     if cold is not None and cold.kind == "restart":
-        repeats = np.nan_to_num(rows.repeated) >= signs.REUSABLE
-        missed = repeats & (rows.cached < 0.2 * np.nan_to_num(rows.repeated))
+        repeats = or_zero(rows.repeated) >= signs.REUSABLE
+        missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
         reset |= missed & (blamed["cold_start"] > 0)
         # History computed again because the caches went with the server is the start's doing.
-        emptied = np.where(reset, np.nan_to_num(repeated_again), 0.0)
+        emptied = np.where(reset, or_zero(repeated_again), 0.0)
         blamed["cold_start"] = blamed["cold_start"] + emptied
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
@@ -145,7 +145,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     summary = ledgers.summarise(rows, ledger, groups)
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
-    new_s = ledger.accounts["prefill_new"][whole]
+    new_s, again_s = ledger.accounts["prefill_new"][where(whole)], repeated_again[where(whole)]
     clusters = _clusters(rows, whole)
     evidence = replace(
         base,
@@ -160,8 +160,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         scoped=signs.scoped_of(rows, everything),
         fixed_s=lines.main.fixed,
         fixed_separable=lines.main.separable,
-        prefill_repeated_s=float(repeated_again[whole].mean()) if whole.any() else 0.0,
-        prefill_repeated_interval=_interval(repeated_again[whole], clusters, lines.main),
+        prefill_repeated_s=float(again_s.mean()) if len(again_s) else 0.0,
+        prefill_repeated_interval=_interval(again_s, clusters, lines.main),
         prefill_new_s=float(new_s.mean()) if len(new_s) else 0.0,
         prefill_new_p95_s=float(np.quantile(new_s, 0.95)) if len(new_s) else 0.0,
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
@@ -203,7 +203,6 @@ def _change(
     if found is not None or not rows.order_known:
         return found, seconds
     best: tuple[float, Change, Array] | None = None
-    tried = 0
     for column in ("model", "replica", "tenant", "route"):
         scope = rows.scopes.get(column)
         if scope is None or not 2 <= len(scope.names) <= 12:
@@ -212,7 +211,6 @@ def _change(
             mask = scope.codes == code
             if (mask & rows.measured).sum() < 40 or mask.sum() > 0.95 * rows.n:
                 continue
-            tried += 1
             at = np.flatnonzero(mask)
             for some in (at[thin(len(at))], at):  # of a huge part, first a sample is looked at
                 part, cost = signs.change_of(
@@ -244,10 +242,10 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     People complain of what is late, not of what everybody pays: a share of how much later than
     the median those requests are.
     """
-    at = np.flatnonzero(whole)
-    if len(at) < 10:
-        return {}
+    at = where(whole)
     ttft = rows.ttft[at]
+    if len(ttft) < 10:
+        return {}
     middle, high = np.quantile(ttft, [0.5, 0.9])
     late = np.flatnonzero(ttft >= high)
     excess = float((ttft[late] - middle).sum())
@@ -257,7 +255,7 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     shared: dict[int, float] = {}  # by identity: some causes share their seconds
     for cause, seconds in blamed.items():
         if id(seconds) not in shared:
-            value = np.nan_to_num(seconds[at])
+            value = or_zero(seconds[at])
             middle = 0.0 if 2 * np.count_nonzero(value) < len(value) else float(np.median(value))
             shared[id(seconds)] = float((value[late] - middle).sum() / excess)
         out[cause] = shared[id(seconds)]
@@ -369,12 +367,12 @@ def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
 
 def _sick_part(rows: Rows, again: Array) -> Mask | None:
     """Rows of the groups that never hit, where other groups of the same column nearly always do."""
-    could = np.isfinite(rows.cached) & (np.nan_to_num(rows.repeated) >= signs.REUSABLE)
+    could = np.isfinite(rows.cached) & (or_zero(rows.repeated) >= signs.REUSABLE)
     could &= np.isfinite(rows.previous_input)
     if could.sum() < 6:
         return None
     kept = np.divide(rows.cached, rows.repeated, out=np.zeros(rows.n), where=could)
-    lost = np.nan_to_num(again)
+    lost = or_zero(again)
     for column, scope in rows.scopes.items():
         if not 2 <= len(scope.names) <= 100:
             continue
@@ -405,7 +403,7 @@ def _pattern(rows: Rows, sick: Mask | None, reset: Mask | None) -> ReusePattern 
 
 
 def _clusters(rows: Rows, whole: Mask) -> Index | None:
-    return clusters_of(rows.session[whole], 8)
+    return clusters_of(rows.session[where(whole)], 8)
 
 
 def _interval(values: Array, clusters: Index | None, line: Prefill) -> tuple[float, float] | None:
@@ -427,31 +425,31 @@ def _wait(
     logged = np.isfinite(rows.queue).sum() >= 0.5 * max(rows.n, 1)
     if not rows.order_known and not logged:
         return None
-    a = ledger.accounts
-    wait = ledger.wait[whole]
+    a, at = ledger.accounts, where(whole)
+    wait = ledger.wait[at]
     if len(wait) == 0:
         return None
-    running = load.running[np.isfinite(load.running)]
+    running = load.running[where(np.isfinite(load.running))]
     alone = whole & (load.waiting == 0)
     busy = whole & (load.waiting > 0)
     utilisation = None
-    known = np.isfinite(rows.start) & rows.measured
-    if known.sum() >= 10:
+    known = where(np.isfinite(rows.start) & rows.measured)
+    if len(rows.start[known]) >= 10:
         span = float(np.ptp(rows.start[known]))
-        servers = len(np.unique(rows.server[known]))
+        servers = int(np.count_nonzero(np.bincount(rows.server[known])))
         if span > 0:
             utilisation = float(np.nansum(work[known]) / span / servers)
     return Wait(
         mean=float(wait.mean()),
-        behind_repeated=float(a["queue_behind_repeated"][whole].mean()),
-        behind_new=float(a["queue_behind_new"][whole].mean()),
-        other=float(a["queue_other"][whole].mean()),
+        behind_repeated=float(a["queue_behind_repeated"][at].mean()),
+        behind_new=float(a["queue_behind_new"][at].mean()),
+        other=float(a["queue_other"][at].mean()),
         logged_mean=float(np.nanmean(rows.queue[rows.measured])) if logged else None,
         per_backlog=ledger.per_backlog,
         follows_backlog=ledger.follows_backlog,
         follows_decoding=ledger.follows_decoding,
         follows_running=ledger.follows_running,
-        decoding_mean=float(ledger.decoding[whole].mean()),
+        decoding_mean=float(ledger.decoding[at].mean()),
         running_p50=float(np.median(running)) if len(running) else None,
         running_p95=float(np.quantile(running, 0.95)) if len(running) else None,
         utilisation=utilisation,

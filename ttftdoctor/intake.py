@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
 from collections import Counter
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -100,8 +101,8 @@ def read_log(
     if not frames:
         raise problems[0] if problems else InputError("there is nothing to read")
     return Log(
-        requests=pl.concat(frames, rechunk=True),
-        failed=pl.concat(failed, rechunk=True),
+        requests=_stack(frames),
+        failed=_stack(failed),
         inputs=tuple(inputs),
         fields=fields,
         recognised=tuple(recognised),
@@ -134,7 +135,8 @@ def _read_one(
     index: int,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
-    with closing(Source(path)) as source:
+    table = format == "flat" or bool(options.columns)
+    with closing(Source(path, table=table)) as source:
         return _read_source(source, format, options, index, progress)
 
 
@@ -146,12 +148,12 @@ def _read_source(
     progress: Callable[[str, int], None] | None,
 ) -> Log:
     path = source.path
-    if format is None and options.columns:
-        format = "flat"  # columns named by the user: whatever it is, it is read by them
-    if format is None:
+    # Columns named by the user: whatever it is, it is read by them.
+    named = "flat" if format is None and options.columns else format
+    if named is None:
         reader, evidence = catalog.reader_for(source.head)
     else:
-        reader, evidence = catalog.reader_named(format), "named with --format"
+        reader, evidence = catalog.reader_named(named), "named with --format"
     plan = reader.plan(source.head, options)
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []
@@ -174,17 +176,16 @@ def _read_source(
         for line, reason in chunk.rejects:
             rejected[reason] = rejected.get(reason, 0) + 1
             first.append((line, reason))
-        bad = frame.filter(pl.col(REJECT).is_not_null())
+        bad = _known(frame, REJECT)
         for reason, n in bad.group_by(REJECT).len().iter_rows():
             rejected[reason] = rejected.get(reason, 0) + n
         first.extend(bad.select(LINE, REJECT).head(FIRST_REJECTS).iter_rows())
         failed.append(_tag(bad.filter(pl.col(REJECT).is_in(FAILED)), index))
-        for labels, n in frame.drop_nulls(UNREAD).group_by(UNREAD).len().iter_rows():
+        for labels, n in _known(frame, UNREAD).group_by(UNREAD).len().iter_rows():
             unread.update(dict.fromkeys(labels.split("\n"), n))
-        good = frame.filter(pl.col(REJECT).is_null())
+        good = frame.filter(pl.col(REJECT).is_null()) if bad.height else frame
         doubts.update({name: int(good[name].sum()) for name in DOUBTS})
-        counted = good.filter(pl.col(SET_ASIDE).is_not_null())
-        for reason, n in counted.group_by(SET_ASIDE).len().iter_rows():
+        for reason, n in _known(good, SET_ASIDE).group_by(SET_ASIDE).len().iter_rows():
             aside[reason] = aside.get(reason, 0) + n
         frames.append(_tag(good, index))
         if progress is not None:
@@ -211,6 +212,14 @@ def _read_source(
     for label, n in unread.most_common():
         column = f"{columns[label]}: " if label in columns else ""
         warnings.append(f"{path}: {column}{n:,} values of `{label}` could not be read")
+    wrong = {reason.partition(":")[2] for reason in rejected if reason.startswith("wrong_type:")}
+    for label in sorted(wrong | set(unread)):
+        texts = [record.get(label) for record in source.head.records]
+        comma = [t for t in texts if isinstance(t, str) and re.fullmatch(r"\s*\d+,\d+\s*", t)]
+        if comma:
+            warnings.append(
+                f"{path}: `{label}` has decimal commas ({comma[0].strip()}); write them as points"
+            )
     if rows > used and used == 0:
         reasons = ", ".join(f"{n} {r}" for r, n in sorted(rejected.items()))
         warnings.append(f"{path}: no row could be used ({reasons})")
@@ -224,8 +233,8 @@ def _read_source(
         ttft_set_aside=dict(sorted(aside.items())),
     )
     return Log(
-        requests=pl.concat(frames),
-        failed=pl.concat(failed),
+        requests=_stack(frames),
+        failed=_stack(failed),
         inputs=(record,),
         fields=fields,
         recognised=(f"{path}: {reader.name} ({evidence})",),
@@ -233,6 +242,26 @@ def _read_source(
         notes=(*notes, *(f"{path}: {text}" for text in source.notes)),
         warnings=tuple(warnings),
     )
+
+
+def _known(frame: pl.DataFrame, column: str) -> pl.DataFrame:
+    """The rows that have a value in the column; often none, which costs nothing to see."""
+    if frame[column].null_count() == frame.height:
+        return frame.clear()
+    return frame.filter(pl.col(column).is_not_null())
+
+
+def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Put frames of the same columns on top of each other; what is null in all is not copied."""
+    frames = [frame for frame in frames if frame.height] or frames[:1]
+    if len(frames) == 1:
+        return frames[0]
+    empty = [
+        name for name in frames[0].columns if all(f[name].null_count() == f.height for f in frames)
+    ]
+    stacked = pl.concat([frame.drop(empty) for frame in frames], rechunk=True)
+    nothing = (pl.lit(None, dtype=frames[0].schema[name]).alias(name) for name in empty)
+    return stacked.with_columns(*nothing).select(frames[0].columns)
 
 
 def _tag(frame: pl.DataFrame, index: int) -> pl.DataFrame:

@@ -18,6 +18,10 @@ from ttftdoctor.units import figure
 USUAL_UTILISATION = (0.40, 0.50)
 
 
+#: Values beyond these are slips, and would make infinities of sums.
+_LEAST, _MOST = 1e-9, 1e18
+
+
 @dataclass(frozen=True)
 class Machine:
     """A model on a machine: parameters, bytes each, FLOP/s, bytes/s, KV bytes a token.
@@ -69,14 +73,14 @@ def roofline(machine: Machine, input_tokens: float, output_tokens: float) -> Roo
     Parameters
     ----------
     machine
-        All values above zero.
+        All values above zero and at most 1e18 (so is ``kv_bytes_per_token``, which may be zero).
     input_tokens, output_tokens
         Length of the prompt and of the answer.
 
     Raises
     ------
     UsageError
-        If a value is not above zero.
+        If a value is not above zero, or too large for any machine.
 
     Examples
     --------
@@ -92,8 +96,11 @@ def roofline(machine: Machine, input_tokens: float, output_tokens: float) -> Roo
         ("--input", input_tokens),
         ("--output", output_tokens),
     ):
-        if not value > 0 or value == float("inf"):
-            raise UsageError(f"{name} must be a number above zero")
+        if not _LEAST <= value <= _MOST:
+            raise UsageError(f"{name} must be a number above zero, and at most {_MOST:.0e}")
+    kv_given = machine.kv_bytes_per_token
+    if kv_given is not None and not 0 <= kv_given <= _MOST:
+        raise UsageError(f"--kv-bytes-per-token must be from zero to {_MOST:.0e}")
     flop = 2 * machine.params * input_tokens
     ideal = flop / machine.flops
     low, high = USUAL_UTILISATION
@@ -133,7 +140,8 @@ def floor_of(
     parts = [
         f"this hardware allows {figure(prefill_floor)} ms per 1,000 tokens of prefill at full "
         f"arithmetic ({figure(r.ms_per_1k_tokens_usual[0])} to "
-        f"{figure(r.ms_per_1k_tokens_usual[1])} ms at 40-50 % of it) and {figure(decode_floor)} ms a token of decode"
+        f"{figure(r.ms_per_1k_tokens_usual[1])} ms at 40-50 % of it) and "
+        f"{figure(decode_floor)} ms a token of decode"
     ]
     times = None if not measured_ms_per_1k else measured_ms_per_1k / prefill_floor
     decode_times = None if not measured_ms_per_token else measured_ms_per_token / decode_floor

@@ -8,19 +8,22 @@ line that cannot be read is returned as a reject with its number.
 from __future__ import annotations
 
 import bz2
+import contextlib
+import csv
 import glob
-import gzip
 import io
 import itertools
 import json
 import lzma
+import re
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import IO, Any, TypeVar, cast
+from typing import IO, Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -34,6 +37,8 @@ CHUNK_BYTES = 16 * 2**20
 MAX_LINE_BYTES = 64 * 2**20
 #: A pretty-printed JSON document must fit in memory; beyond this it is refused.
 MAX_DOCUMENT_BYTES = 2**30
+#: CSV, and Parquet from a pipe, must fit in memory; beyond this they are refused.
+MAX_TABLE_BYTES = 4 * 2**30
 #: How much of the log is looked at to recognise it.
 HEAD_BYTES = 2**20
 HEAD_RECORDS = 200
@@ -115,7 +120,9 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
             del item  # not held while the next one is awaited
     finally:
-        maker.join()
+        # One Ctrl-C can arrive twice, from Polars and from Python: the first is on its way.
+        with contextlib.suppress(KeyboardInterrupt):
+            maker.join()
 
 
 def expand(paths: list[str]) -> list[str]:
@@ -162,12 +169,91 @@ def _looks_like_log(path: Path) -> bool:
     return name.endswith(_SUFFIXES)
 
 
-class Source:
-    """One opened log: its head, and its rows in chunks. Standard input is read once."""
+class _Packed:
+    """Unpacks a stream piece by piece; where it is damaged it ends, and ``damage`` says why."""
 
-    def __init__(self, path: str) -> None:
+    #: Small, because a piece may unpack to ten thousand times its size, and is lost if damaged.
+    STEP = 4096
+
+    def __init__(self, file: IO[bytes], begins: bytes, make: Callable[[], Any]) -> None:
+        self.damage: str | None = None
+        self.given = 0  # bytes that were unpacked so far
+        self._pieces = self._unpack(file, begins, make)
+        self._left = b""
+
+    def read(self, size: int) -> bytes:
+        parts = [self._left]
+        got = len(self._left)
+        while got < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            parts.append(piece)
+            got += len(piece)
+        data = b"".join(parts)
+        self._left = data[size:]
+        data = data[:size]
+        self.given += len(data)
+        return data
+
+    def _unpack(self, file: IO[bytes], begins: bytes, make: Callable[[], Any]) -> Iterator[bytes]:
+        unpacker: Any = make()
+        data = file.read(self.STEP)
+        while True:
+            if unpacker is None:  # between two members of one file
+                data = data.lstrip(b"\x00")
+                if len(data) < 6:
+                    data += file.read(self.STEP)
+                if not data.strip(b"\x00"):
+                    return
+                if not data.startswith(begins) and data[1:4] != b"\x2a\x4d\x18":
+                    self.damage = "something else follows the packed data"
+                    return
+                unpacker = make()
+            if not data:
+                self.damage = "it ends too early"
+                return
+            try:
+                piece = unpacker.decompress(data)
+            except Exception as error:  # noqa: BLE001  (every library has a class of its own)
+                self.damage = str(error)
+                return
+            if piece:
+                yield piece
+            if unpacker.eof:
+                data, unpacker = unpacker.unused_data, None
+            else:
+                data = file.read(self.STEP)
+
+
+def _zstandard() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor().decompressobj()
+
+
+_UNPACKERS: dict[bytes, Callable[[], Any]] = {
+    b"\x1f\x8b": lambda: zlib.decompressobj(wbits=31),
+    b"\x28\xb5\x2f\xfd": _zstandard,
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\x00": lzma.LZMADecompressor,
+}
+
+
+class Source:
+    """One opened log: its head, and its rows in chunks. Standard input is read once.
+
+    With ``table``, text that could be CSV is CSV, however odd its header.
+    """
+
+    def __init__(self, path: str, *, table: bool = False) -> None:
         self.path = path
+        self._table = table
         self._stream: IO[bytes] | None = None
+        self._packed: _Packed | None = None
+        self._old_mac = False  # lines end in a carriage return alone
+        self._comments = False
+        self._whole: bytes | None = None  # a Parquet file from standard input
         #: Why the packed stream ended early, if it did; what came before is still read.
         self.damage: str | None = None
         #: Sentences on what of the file was not used, and on how it was read.
@@ -194,7 +280,8 @@ class Source:
     def _open(self) -> IO[bytes]:
         """Open for reading from the start, unpacked by content, not by name."""
         try:
-            self._file = sys.stdin.buffer if self.path == "-" else open(self.path, "rb")
+            here = self.path == "-"
+            self._file = sys.stdin.buffer if here else open(self.path, "rb")  # noqa: SIM115
         except OSError as error:
             raise InputError(
                 "the file cannot be opened", where=self.path, why=error.strerror
@@ -202,45 +289,44 @@ class Source:
         file = self._file
         buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
         magic = buffered.peek(6)[:6]
-        if magic[:2] == b"\x1f\x8b":
-            return cast(IO[bytes], gzip.GzipFile(fileobj=buffered))
-        if magic[:4] == b"\x28\xb5\x2f\xfd":
-            import zstandard
-
-            return zstandard.ZstdDecompressor().stream_reader(buffered, read_across_frames=True)
-        if magic[:3] == b"BZh":
-            return cast(IO[bytes], bz2.BZ2File(buffered))
-        if magic == b"\xfd7zXZ\x00":
-            return cast(IO[bytes], lzma.LZMAFile(buffered))
+        for begins, make in _UNPACKERS.items():
+            if magic.startswith(begins):
+                self._packed = _Packed(buffered, begins, make)
         return buffered
 
     def _read(self, size: int) -> bytes:
         if self._stream is None:
             self._stream = self._open()
-        # What is unpacked is asked for in steps, so that little is lost where a file is damaged.
-        step = CHUNK_BYTES if isinstance(self._stream, io.BufferedReader) else 2**22
-        parts: list[bytes] = []
-        got = 0
-        try:
-            while got < size:
-                part = self._stream.read(min(size - got, step))
-                if not part:
-                    break
-                parts.append(part)
-                got += len(part)
-        except (OSError, EOFError, lzma.LZMAError, ValueError) as error:
-            if not parts:
+        # A read of a packed file ends quietly where the file is damaged: what came before counts.
+        if self._packed is not None:
+            data = self._packed.read(size)
+            self.damage = self._packed.damage
+            if self.damage is not None and not self._packed.given:
+                raise InputError("the packed file is damaged", where=self.path, why=self.damage)
+        else:
+            parts: list[bytes] = []
+            got = 0
+            try:
+                while got < size and (part := self._stream.read(min(size - got, CHUNK_BYTES))):
+                    parts.append(part)
+                    got += len(part)
+            except OSError as error:
                 raise InputError(
-                    "the packed file is damaged", where=self.path, why=str(error)
+                    "the file cannot be read", where=self.path, why=error.strerror
                 ) from None
-            self.damage = str(error)
-        except Exception as error:  # zstandard raises its own class
-            if type(error).__name__ != "ZstdError":
-                raise
+            data = parts[0] if len(parts) == 1 else b"".join(parts)
+        return data.replace(b"\r", b"\n") if self._old_mac else data
+
+    def _rest(self, what: str) -> bytes:
+        """Everything that is left, for a format that must be held in memory."""
+        data = self._buffer + self._read(MAX_TABLE_BYTES + 1)
+        if len(data) > MAX_TABLE_BYTES:
             raise InputError(
-                "the packed file is damaged", where=self.path, why=str(error)
-            ) from None
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+                f"more than {MAX_TABLE_BYTES / 2**30:.3g} GiB of {what} cannot be held",
+                where=self.path,
+                help="split it, or write Parquet (to a file) or JSON lines, which take less memory",
+            )
+        return data
 
     # ------------------------------------------------------------------- head
 
@@ -250,6 +336,8 @@ class Source:
         if not data.strip():
             raise InputError("the file is empty", where=self.path, help="give a log with requests")
         if data[:4] == b"PAR1":
+            if self._packed is not None:
+                raise InputError("this is a packed Parquet file: unpack it first", where=self.path)
             return self._parquet_head()
         if data[:16] == b"SQLite format 3\x00" or b"\x00" in data[:4096]:
             raise InputError(
@@ -259,6 +347,9 @@ class Source:
             )
         if data.startswith(b"\xef\xbb\xbf"):
             data = self._buffer = data[3:]
+        if b"\r" in data and b"\n" not in data:
+            self._old_mac = True
+            data = self._buffer = data.replace(b"\r", b"\n")
         text = data.decode("utf-8", errors="replace")
         lines = text.splitlines()
         whole = len(data) < HEAD_BYTES
@@ -280,9 +371,11 @@ class Source:
             document = self._parse_document(text if whole else None)
             if document is not None:
                 return self._document_head(document)
-        separator = _csv_separator(filled)
+        self._comments = bool(filled) and filled[0].startswith("#")
+        rows = [line for line in lines if line.strip() and not line.startswith("#")]
+        separator = _csv_separator(rows if self._comments else filled, force=self._table)
         if separator is not None:
-            return self._csv_head(separator, filled)
+            return self._csv_head(separator, filled, "\n".join(lines))
         return Head(
             self.path, Shape.TEXT, lines=tuple(_plain(line) for line in filled[: 20 * HEAD_RECORDS])
         )
@@ -335,18 +428,29 @@ class Source:
             return [item for value in values for item in value]
         return values
 
-    def _csv_head(self, separator: str, lines: list[str]) -> Head:
-        sample = "\n".join(lines[: HEAD_RECORDS + 1]).encode()
-        try:
-            frame = pl.read_csv(
-                io.BytesIO(sample), infer_schema=False, separator=separator,
-                truncate_ragged_lines=True, n_rows=HEAD_RECORDS, encoding="utf8-lossy",
-            )  # fmt: skip
-        except pl.exceptions.PolarsError:
-            return Head(self.path, Shape.TEXT, lines=tuple(_plain(line) for line in lines))
+    def _csv_head(self, separator: str, filled: list[str], text: str) -> Head:
+        rows = _csv_rows(text.split("\n"), separator, HEAD_RECORDS + 1, comments=self._comments)
+        if not rows:
+            return Head(self.path, Shape.TEXT, lines=tuple(_plain(line) for line in filled))
+        columns: list[str] = []
+        repeated: list[str] = []
+        for at, cell in enumerate(rows[0]):
+            name = cell.strip() or f"column_{at + 1}"
+            if name in columns:
+                repeated.append(name)
+                name = f"{name}_{at + 1}"
+            columns.append(name)
+        if repeated:
+            self.notes.append(
+                f"the header names {', '.join(repeated)} more than once; the first one is used"
+            )
         return Head(
-            self.path, Shape.CSV, records=tuple(frame.to_dicts()), columns=tuple(frame.columns),
-            lines=tuple(lines[:20]), separator=separator,
+            self.path, Shape.CSV, columns=tuple(columns), lines=tuple(filled[:20]),
+            records=tuple(
+                dict(itertools.zip_longest(columns, (c or None for c in row[: len(columns)])))
+                for row in rows[1:]
+            ),
+            separator=separator,
         )  # fmt: skip
 
     def _parquet_head(self) -> Head:
@@ -361,7 +465,9 @@ class Source:
 
     def _parquet(self) -> pl.LazyFrame:
         if self.path == "-":
-            return pl.scan_parquet(io.BytesIO(self._buffer + self._read(2**40)))
+            if self._whole is None:
+                self._whole = self._rest("Parquet")
+            return pl.scan_parquet(io.BytesIO(self._whole))
         return pl.scan_parquet(self.path)
 
     # ------------------------------------------------------------------- rows
@@ -424,16 +530,38 @@ class Source:
         return Chunk(frame.with_row_index(LINE, offset=1).with_columns(pl.col(LINE).cast(pl.Int64)))
 
     def _csv_chunk(self, schema: Mapping[str, Any]) -> Chunk:
-        wanted = [c for c in self.head.columns if c in schema]
-        data = self._buffer + self._read(2**40)
-        if not data.endswith(b"\n"):
-            data += b"\n"
-        try:
-            frame = pl.read_csv(
-                io.BytesIO(data), infer_schema=False, separator=self.head.separator,
+        names = self.head.columns
+        wanted = [c for c in names if c in schema] or [names[0]]
+        # Under a header of our own with one more column, a field too many shows; the file's own
+        # header is then the first row.
+        beyond = "\x00beyond"
+        header = io.StringIO()
+        csv.writer(header, delimiter=self.head.separator, lineterminator="\n").writerow(
+            [*names, beyond]
+        )
+        data = self._rest("CSV")
+        body = data.lstrip(b"\r\n")
+        above = data.count(b"\n", 0, len(data) - len(body))
+        tail = b"" if body.endswith(b"\n") else b"\n"
+        data = b"".join((header.getvalue().encode(), body, tail))
+        del body
+
+        def table(columns: list[str]) -> pl.DataFrame:
+            return pl.read_csv(
+                data, infer_schema=False, separator=self.head.separator,
                 truncate_ragged_lines=True, encoding="utf8-lossy",
-                columns=wanted or [self.head.columns[0]],
+                comment_prefix="#" if self._comments else None, columns=columns,
             )  # fmt: skip
+
+        try:
+            frame = table([*wanted, beyond])
+            empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            if empty.any():  # blank lines, or values only in columns that are not read
+                empty &= (
+                    table([*names, beyond])
+                    .select(pl.all_horizontal(pl.all().is_null()))
+                    .to_series()
+                )
         except pl.exceptions.PolarsError as error:
             raise InputError(
                 "the CSV file cannot be read",
@@ -441,7 +569,15 @@ class Source:
                 why=str(error).splitlines()[0],
                 help="check the quoting near the place named",
             ) from None
-        return Chunk(frame.with_row_index(LINE, offset=2).with_columns(pl.col(LINE).cast(pl.Int64)))
+        if frame.height != data.count(b"\n") - 1:
+            self.notes.append("some cells hold line breaks: line numbers count the rows")
+        frame = frame.with_row_index(LINE, offset=1 + above).with_columns(
+            pl.col(LINE).cast(pl.Int64)
+        )
+        frame = frame.filter(~empty)[1:]
+        many = frame.filter(pl.col(beyond).is_not_null())[LINE]
+        frame = frame.filter(pl.col(beyond).is_null()).drop(beyond)
+        return Chunk(frame, tuple((line, "too_many_fields") for line in many))
 
     def _document_chunk(self, schemas: Schemas, unwrap: str | None) -> Chunk:
         document = self._document or []
@@ -590,24 +726,62 @@ def _keys(records: list[Any]) -> tuple[str, ...]:
 
 
 def _plain(line: str) -> str:
-    import re
-
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
 
 
-def _csv_separator(lines: list[str]) -> str | None:
-    """The separator, if the first line can be a header of at least two names."""
+def _csv_rows(
+    lines: list[str], separator: str, limit: int, *, comments: bool = False
+) -> list[list[str]]:
+    """The first rows of a CSV text, without blank lines; fewer where the quoting is broken."""
+    kept = (line for line in lines if not (comments and line.startswith("#")))
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader((f"{line}\n" for line in kept), delimiter=separator):
+            if row:
+                rows.append(row)
+            if len(rows) == limit:
+                break
+    except csv.Error:
+        pass
+    return rows
+
+
+def _csv_separator(lines: list[str], *, force: bool = False) -> str | None:
+    """The separator, if the first line can be a header; ``force`` takes what is likeliest."""
     if not lines:
         return None
-    header = lines[0]
-    for separator in (",", "\t", ";"):
-        names = [n.strip().strip('"') for n in header.split(separator)]
-        named = all(n and not n[0].isdigit() and len(n) < 80 for n in names)
-        if len(names) >= 2 and named and all(separator in line for line in lines[1:20]):
-            words = sum(len(n.split()) <= 3 and n.replace(" ", "_").isprintable() for n in names)
-            if words == len(names) and not any(c in header for c in "[]{}|="):
-                return separator
+    odd: str | None = None
+    for separator in (",", "\t", ";", "|"):
+        rows = _csv_rows(lines, separator, 20)
+        if not rows or len(rows[0]) < 2:
+            continue
+        header, body = [n.strip() for n in rows[0]], rows[1:]
+        named = all(n and not n[0].isdigit() and len(n) < 80 and n.isprintable() for n in header)
+        if not named or not all(len(row) > 1 for row in body):
+            continue
+        usual = all(len(n.split()) <= 3 and not any(c in n for c in "[]{}|=") for n in header)
+        if usual and separator != "|":
+            return separator
+        # A line of prose has commas, too: an odd header wants rows alike, with numbers in them.
+        alike = bool(body) and all(len(row) == len(header) for row in body)
+        if alike and any(all(_is_number(row[at]) for row in body) for at in range(len(header))):
+            odd = odd or separator
+    if odd is not None:
+        return odd
+    single = len(lines) > 1 and re.fullmatch(r"\"?[A-Za-z]\w*\"?", lines[0].strip()) is not None
+    if single and all(_is_number(line) for line in lines[1:20]):
+        return ","
+    if force and not lines[0].lstrip().startswith(("{", "[")):
+        return max((",", "\t", ";", "|"), key=lines[0].count)
     return None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.strip().strip('"'))
+    except ValueError:
+        return False
+    return True
 
 
 def _finite(value: Any) -> Any:
@@ -630,7 +804,9 @@ def _parse_block(
     data: bytes, number: int, lines: int, schemas: Schemas
 ) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Parse a block of JSON lines at once; where that fails, halve it until the bad lines show."""
-    if data and not data.isspace():
+    if data.isspace():
+        data = b""  # a run of blank lines may be long
+    if data:
         try:
             frame = _read_lines(data, schemas)
             if frame.height == lines:

@@ -40,6 +40,17 @@ class QuantileFit:
         return min(float(low), value), max(float(high), value)
 
 
+def or_zero(values: Array) -> Array:
+    """The values, with 0 for NaN; the very same array where there is nothing to replace."""
+    missing = np.isnan(values)
+    return np.where(missing, 0.0, values) if missing.any() else values
+
+
+def where(mask: NDArray[np.bool_]) -> NDArray[np.int64] | slice:
+    """An index of the rows where the mask holds; a slice, which copies nothing, if in all."""
+    return slice(None) if mask.all() else np.flatnonzero(mask)
+
+
 def thin(n: int, most: int = MOST_ROWS, seed: int = SEED) -> NDArray[np.int64]:
     """Row numbers of a sample that is spread evenly: one row of each of ``most`` equal stretches.
 

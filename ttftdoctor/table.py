@@ -7,6 +7,7 @@ unknown origin, where the log's clock is relative).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -137,52 +138,35 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
     """
     durations = ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us")
     counts = ("input_tokens", "cached_tokens", "output_tokens")
-    negative = pl.any_horizontal([(pl.col(c) < 0).fill_null(False) for c in durations])
-    absurd = pl.any_horizontal(
-        [(pl.col(c) > ABSURD_US).fill_null(False) for c in ("ttft_us", "e2e_us", "queue_us")]
+    known = ("ttft_us", "e2e_us", "input_tokens", "start")
+    start, ttft, status = pl.col("start"), pl.col("ttft_us"), pl.col("status").fill_null("ok")
+    reason = _first_that_holds(
+        frame,
+        REJECT,
+        {
+            "negative_duration": pl.any_horizontal([pl.col(c) < 0 for c in durations]),
+            "absurd_duration": pl.any_horizontal(
+                [pl.col(c) > ABSURD_US for c in ("ttft_us", "e2e_us", "queue_us")]
+            ),
+            "negative_tokens": pl.any_horizontal([pl.col(c) < 0 for c in counts]),
+            "absurd_tokens": pl.col("input_tokens") > ABSURD_TOKENS,
+            "rate_limited": status == "rate_limited",
+            "aborted_request": status == "aborted",
+            "failed_request": ~status.is_in(["ok", "rate_limited", "aborted"]),
+            "nothing_to_use": pl.all_horizontal([pl.col(c).is_null() for c in known]),
+        },
     )
-    below = pl.any_horizontal([(pl.col(c) < 0).fill_null(False) for c in counts])
-    huge = (pl.col("input_tokens") > ABSURD_TOKENS).fill_null(False)
-    empty = pl.all_horizontal(
-        [pl.col(c).is_null() for c in ("ttft_us", "e2e_us", "input_tokens", "start")]
+    late = (ttft > pl.col("e2e_us") + 1000) & (ttft > pl.col("e2e_us") * 1.01)
+    aside = _first_that_holds(
+        frame,
+        SET_ASIDE,
+        {
+            "not_streamed": pl.col("streamed") == False,  # noqa: E712  (null must stay null)
+            "ttft_after_e2e": late,
+            "ttft_zero": ttft == 0,
+            "ttft_missing": ttft.is_null(),
+        },
     )
-    status = pl.col("status").fill_null("ok")
-    reason = (
-        pl.when(pl.col(REJECT).is_not_null())
-        .then(pl.col(REJECT))
-        .when(negative)
-        .then(pl.lit("negative_duration"))
-        .when(absurd)
-        .then(pl.lit("absurd_duration"))
-        .when(below)
-        .then(pl.lit("negative_tokens"))
-        .when(huge)
-        .then(pl.lit("absurd_tokens"))
-        .when(status == "rate_limited")
-        .then(pl.lit("rate_limited"))
-        .when(status == "aborted")
-        .then(pl.lit("aborted_request"))
-        .when(status != "ok")
-        .then(pl.lit("failed_request"))
-        .when(empty)
-        .then(pl.lit("nothing_to_use"))
-    )
-    late = (pl.col("ttft_us") > pl.col("e2e_us") + 1000).fill_null(False) & (
-        pl.col("ttft_us") > pl.col("e2e_us") * 1.01
-    ).fill_null(False)
-    aside = (
-        pl.when(pl.col(SET_ASIDE).is_not_null())
-        .then(pl.col(SET_ASIDE))
-        .when(pl.col("streamed") == False)  # noqa: E712  (null must stay null)
-        .then(pl.lit("not_streamed"))
-        .when(late)
-        .then(pl.lit("ttft_after_e2e"))
-        .when(pl.col("ttft_us") == 0)
-        .then(pl.lit("ttft_zero"))
-        .when(pl.col("ttft_us").is_null())
-        .then(pl.lit("ttft_missing"))
-    )
-    start, ttft = pl.col("start"), pl.col("ttft_us")
     measured = aside.is_null() & ttft.is_not_null()
     output_bad = pl.col("output_tokens") > ABSURD_TOKENS
     doubtful = {
@@ -196,11 +180,35 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         ("reasoning_tokens", "reasoning_dropped"): ~output_bad
         & (pl.col("reasoning_tokens") > pl.col("output_tokens")),
     }
-    bad = {key: test.fill_null(False) for key, test in doubtful.items()}
-    return frame.with_columns(
+    names = {name: test.fill_null(False) for (_, name), test in doubtful.items()}
+    held = _held(frame, names)
+    bad = {key: names[key[1]] for key in doubtful if key[1] in held}
+    frame = frame.with_columns(
         reason.alias(REJECT),
-        pl.col("ttft_us").alias("ttft_logged_us"),
+        ttft.alias("ttft_logged_us"),
         aside.alias(SET_ASIDE),
         *(pl.when(~test).then(pl.col(column)).alias(column) for (column, _), test in bad.items()),
-        *(test.alias(name) for (_, name), test in bad.items()),
-    ).with_columns(pl.when(pl.col(SET_ASIDE).is_null()).then(pl.col("ttft_us")).alias("ttft_us"))
+        *((names[name] if name in held else pl.lit(False)).alias(name) for name in names),
+    )
+    if frame[SET_ASIDE].null_count() == frame.height:
+        return frame
+    return frame.with_columns(pl.when(pl.col(SET_ASIDE).is_null()).then(ttft).alias("ttft_us"))
+
+
+def _held(frame: pl.DataFrame, tests: Mapping[str, pl.Expr]) -> set[str]:
+    """The tests that hold in some row; most never do, and need not be made into columns."""
+    found = frame.select(test.any().alias(name) for name, test in tests.items())
+    return {name for name, holds in zip(found.columns, found.row(0), strict=True) if holds}
+
+
+def _first_that_holds(
+    frame: pl.DataFrame, column: str, tests: Mapping[str, pl.Expr]
+) -> pl.Expr:
+    """What the column says already, or else the name of the first test that holds."""
+    held = _held(frame, tests)
+    out: Any = pl.when(pl.col(column).is_not_null()).then(pl.col(column))
+    for name, test in tests.items():
+        if name in held:
+            out = out.when(test.fill_null(False)).then(pl.lit(name))
+    result: pl.Expr = out
+    return result if held else pl.col(column)

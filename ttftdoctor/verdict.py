@@ -87,7 +87,9 @@ def _settled(
         if c.id == primary[0].id:
             findings.append(_finding(e, c, j, c.id, None))
         elif c.id in ("measurement_artifact", "insufficient_data") and j.judged:
-            findings.append(_finding(e, c, j, primary[0].id, None))
+            # From a number that is no TTFT, or from too few, no seconds can be laid to the other.
+            other = _finding(e, c, j, primary[0].id, None)
+            findings.append(replace(other, status="ruled_out", seconds=None, share_of_ttft=None))
         else:
             needs = _missing(e, j.needs) or _missing(e, primary[1].needs) or ("ttft_us",)
             findings.append(Finding(id=c.id, family=c.family, status="unjudged", needs=needs,

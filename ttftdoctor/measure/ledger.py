@@ -16,7 +16,7 @@ from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
 from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
-from ttftdoctor.stats import Array, quantile_fit, thin, two_levels
+from ttftdoctor.stats import Array, or_zero, quantile_fit, thin, two_levels
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
 SLACK = 1.5
@@ -70,10 +70,10 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     """
     residual = rows.ttft - fixed - new - repeated
     known = np.isfinite(residual)
-    backlog = np.nan_to_num(load.backlog)
-    decoding = np.nan_to_num(load.decoding)
+    backlog = or_zero(load.backlog)
+    decoding = or_zero(load.decoding)
     per_backlog, per_decoding = _waiting_costs(residual, backlog, decoding, known)
-    spare = np.clip(np.nan_to_num(residual), 0.0, None)
+    spare = np.clip(or_zero(residual), 0.0, None)
     # Nobody waits longer than the work ahead takes, unless decoding slows that work down; with
     # several servers behind one name most wait for nothing and a few for all of it.
     most = 0.0 if per_backlog is None else max(SLACK * min(per_backlog, MOST_PER_BACKLOG), 1.0)
@@ -81,13 +81,13 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
     spare = spare - behind
     slots = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
     spare = spare - slots
-    logged = np.clip(np.nan_to_num(rows.queue) - behind - slots, 0.0, None)
+    logged = np.clip(or_zero(rows.queue) - behind - slots, 0.0, None)
     told = np.minimum(spare, logged)
     spare = spare - told
     crowded = _crowding(spare, load, known)
     spare = spare - crowded
     again = np.divide(
-        np.nan_to_num(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
+        or_zero(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
     )
     again = np.clip(again, 0.0, 1.0)
     values = {
@@ -123,7 +123,7 @@ def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:
     some = np.flatnonzero(known)
     some = some[thin(len(some))]
     best: tuple[float, Array] | None = None
-    for count in (np.nan_to_num(load.waiting), np.nan_to_num(load.running)):
+    for count in (or_zero(load.waiting), or_zero(load.running)):
         crowd, alone = known & (count > 0), known & (count == 0)
         if crowd.sum() < 8 or alone.sum() < 3:
             continue
@@ -230,7 +230,7 @@ def _peak(rows: Rows) -> NDArray[np.bool_] | None:
     offset = 0.0
     if rows.epoch_us is not None:
         offset = (rows.epoch_us / 1e6) % width
-    bins = np.floor((np.nan_to_num(rows.start) + offset) / width).astype(np.int64)
+    bins = np.floor((or_zero(rows.start) + offset) / width).astype(np.int64)
     unique, coded, counts = np.unique(bins, return_inverse=True, return_counts=True)
     if len(unique) < 3:
         return None

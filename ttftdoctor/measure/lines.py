@@ -138,7 +138,11 @@ def _bounded(
     fixed = line.fixed
     if not lonely:
         fixed = min(fixed, max(float(np.quantile(beyond, 0.02)), 0.0))
-    elif len(took) >= 10 and fixed > 1.5 * max(float(np.quantile(beyond, 0.1)), 1e-3):
+    elif (
+        len(took) >= 10
+        and fixed > 0.3 * float(took.mean())
+        and fixed > 1.5 * max(float(np.quantile(beyond, 0.1)), 1e-3)
+    ):
         # Many requests do without most of it: it is no constant, but something some of them pay.
         fixed = max(float(np.quantile(beyond, 0.15)), 0.0)
     total, own = float(took.sum()), float(work.sum())
@@ -394,7 +398,7 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
     return None if line is None else Lines(line, {}, codes)
 
 
-def part_of(load: Load, mask: NDArray[np.bool_]) -> Load:
+def part_of(load: Load, mask: NDArray[np.bool_] | NDArray[np.intp]) -> Load:
     """The load of some of the rows."""
     return Load(**{name: value[mask] for name, value in load.__dict__.items()})
 

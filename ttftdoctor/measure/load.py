@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows
+from ttftdoctor.stats import or_zero
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,13 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
         arrive = rows.start[at]
         first = arrive + rows.ttft[at]
         by_first = np.argsort(first, kind="stable")
-        done = np.searchsorted(first[by_first], arrive, side="right")
+        order = np.arange(len(at))
+        if counted is None:
+            done = np.searchsorted(first[by_first], arrive, side="right")
+        else:
+            done = order - counted.waiting[at].astype(np.int64)
         for target, value in ((backlog, work[at]), (again, repeated_work[at])):
-            value = np.nan_to_num(value)
+            value = or_zero(value)
             if not value.any():
                 target[at] = 0.0
                 continue
@@ -81,7 +86,7 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
             continue
         last = arrive + np.maximum(lasting[at], rows.ttft[at])
         gone = np.searchsorted(np.sort(last), arrive, side="right")
-        waiting[at] = np.maximum(np.arange(len(at), dtype=float) - done, 0)
+        waiting[at] = np.maximum(order - done, 0)
         decoding[at] = np.maximum(done - gone, 0)
         latest = np.concatenate([[-np.inf], np.maximum.accumulate(last)])[:-1]
         idle[at] = np.maximum(arrive - latest, 0)

@@ -16,7 +16,7 @@ from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Lines, Prefill
 from ttftdoctor.measure.load import by_server
 from ttftdoctor.measure.rows import Array, Index, Rows, clusters_of
-from ttftdoctor.stats import MOST_ROWS, mean_interval
+from ttftdoctor.stats import MOST_ROWS, mean_interval, or_zero
 from ttftdoctor.treatment import Treatment
 
 #: Of a log of more than ``STRETCHES * STRETCH_ROWS`` rows, this many stretches of this many
@@ -69,7 +69,7 @@ class Replay:
 
     def _try(self, treatment: Treatment) -> Outcome:
         before = self.rows.ttft
-        after = self._serve(treatment, None)
+        after = self.serve(treatment, None)
         counted = np.isfinite(after) & np.isfinite(before)
         gain = (before - after)[counted]
         mean_before = float(before[counted].mean())
@@ -95,7 +95,7 @@ class Replay:
         some = self.window
         gains = []
         for index in (3, 11, 17, 19):
-            gain = some.rows.ttft - some._serve(treatment, index)
+            gain = some.rows.ttft - some.serve(treatment, index)
             known = np.isfinite(gain)
             gains.append(float(gain[known].mean()) if known.any() else 0.0)
         return 1.96 * float(np.std(gains, ddof=1))
@@ -108,7 +108,7 @@ class Replay:
             return self
         at = np.arange((n - WINDOW_ROWS) // 2, (n + WINDOW_ROWS) // 2)
         rows, lines, ledger, blamed = _taken(self.rows, self.lines, self.ledger, self.blamed, at)
-        modelled = _queue(rows, np.nan_to_num(self._own[at]) * self.stretch)
+        modelled = _queue(rows, or_zero(self._own[at]) * self.stretch)
         return replace(
             self, rows=rows, lines=lines, ledger=ledger, blamed=blamed, modelled=modelled
         )
@@ -145,9 +145,10 @@ class Replay:
     def _lines(self) -> list[tuple[Index, Prefill]]:
         return [(np.flatnonzero(mask), line) for mask, line in self.lines.each()]
 
-    def _serve(self, t: Treatment, draw: int | None) -> Array:
+    def serve(self, t: Treatment, draw: int | None = None) -> Array:
+        """TTFT of each request under a treatment, by the fitted line or one resample of it."""
         rows, ledger = self.rows, self.ledger
-        fixed = np.nan_to_num(ledger.accounts["fixed"])
+        fixed = or_zero(ledger.accounts["fixed"])
         own = work = self._own
         if t.reuse or t.compact_to is not None:
             inputs, cached = _treated_tokens(rows, t, self.block_tokens)
@@ -156,10 +157,10 @@ class Replay:
             work = np.clip(own + then - now, 0.0, None)
         waits = self.modelled
         if work is not own or t.servers != 1:
-            waits = _queue(rows, np.nan_to_num(work) * (self.stretch / t.servers), self._servers)
+            waits = _queue(rows, or_zero(work) * (self.stretch / t.servers), self._servers)
         wait = _carry(self._behind, self.modelled, waits)
         if t.fair:
-            wait = _share_out(rows, wait, waits, np.nan_to_num(work))
+            wait = _share_out(rows, wait, waits, or_zero(work))
         other = ledger.accounts["queue_other"]
         if t.decode_apart:
             other = other - ledger.decoding
@@ -200,7 +201,7 @@ def calibrate(
         rows, lines, ledger, blamed = _taken(rows, lines, ledger, blamed, at)
         some = _levels(rows, ledger)
         scale = whole[0] / some[0], whole[1] / some[1], whole[2] / some[2]
-    own = np.nan_to_num(ledger.accounts["prefill_new"] + ledger.accounts["prefill_repeated"])
+    own = or_zero(ledger.accounts["prefill_new"] + ledger.accounts["prefill_repeated"])
     behind = ledger.accounts["queue_behind_repeated"] + ledger.accounts["queue_behind_new"]
     target = float(np.nansum(behind))
     counted = np.isfinite(behind)
@@ -261,7 +262,7 @@ def _drawn(line: Prefill, draw: int) -> Prefill:
 
 
 def _treated_tokens(rows: Rows, t: Treatment, block: int) -> tuple[Array, Array]:
-    inputs, repeated, cached = rows.inputs, np.nan_to_num(rows.repeated), rows.context
+    inputs, repeated, cached = rows.inputs, or_zero(rows.repeated), rows.context
     if t.compact_to is not None:
         later = (rows.turn > 1) & (inputs > t.compact_to)
         factor = np.where(later, t.compact_to / np.maximum(inputs, 1.0), 1.0)

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ttftdoctor.measure import links
+from ttftdoctor.stats import or_zero
 from ttftdoctor.table import SCOPE_COLUMNS
 
 Array = NDArray[np.float64]
@@ -22,6 +23,8 @@ COVERED = 0.5
 
 #: A column with more different texts than this does not group the rows.
 MOST_NAMES = 500
+#: More different texts than this are numbered, but not put in order.
+MOST_ORDERED = 20_000
 #: With more different replicas than this, the column does not name servers.
 MOST_SERVERS = 2000
 
@@ -92,17 +95,17 @@ class Rows:
     @cached_property
     def uncached(self) -> Array:
         """Tokens that prefill had to compute; the input where nothing is known of a cache."""
-        return self.inputs - np.nan_to_num(self.cached)
+        return self.inputs - or_zero(self.cached)
 
     @cached_property
     def context(self) -> Array:
         """Tokens that were there already when prefill began."""
-        return np.nan_to_num(self.cached)
+        return or_zero(self.cached)
 
     @cached_property
     def recomputed(self) -> Array:
         """Repeated tokens that were computed again (0 where unknown)."""
-        again: Array = np.nan_to_num(self.repeated) - np.nan_to_num(self.cached)
+        again: Array = or_zero(self.repeated) - or_zero(self.cached)
         return np.clip(again, 0.0, None)
 
     @cached_property
@@ -126,7 +129,7 @@ class Rows:
         return tuple(np.split(at[order], edges))
 
     def take(self, index: NDArray[np.bool_] | Index) -> Rows:
-        """The same for some of the rows."""
+        """The same for some of the rows, without the ids of the requests."""
         if index.dtype == bool:
             index = np.flatnonzero(index)
             if len(index) == self.n:
@@ -139,8 +142,7 @@ class Rows:
                     taken[id(value)] = value[index]
                 arrays[name] = taken[id(value)]
         scopes = {k: Scope(s.codes[index], s.names) for k, s in self.scopes.items()}
-        ids = None if self.request_id is None else self.request_id[index]
-        changed: dict[str, Any] = {**arrays, "request_id": ids, "scopes": scopes}
+        changed: dict[str, Any] = {**arrays, "request_id": None, "scopes": scopes}
         return replace(self, n=len(index), **changed)
 
 
@@ -187,20 +189,29 @@ def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _codes(values: pl.Series) -> tuple[Index, tuple[str, ...]]:
-    """A number for each text in the order of the texts, -1 where there is none; the texts."""
+    """A number for each text, -1 where there is none; the texts by number, unless too many.
+
+    The numbers are in the order of the texts, or, of more than ``MOST_ORDERED`` texts, in that of
+    their hashes (of 64 bits: two of a million texts share one with a chance of 1 in 10 million).
+    """
     if values.null_count() == len(values):
         return np.full(len(values), -1), ()
-    # Numbered as they come, which is fast; only the different texts are put in order.
-    kinds = values.cast(pl.Categorical(pl.Categories.random())).to_physical()
-    numbers = kinds.cast(pl.Int64).fill_null(-1).to_numpy()
-    rows = np.full(int(numbers.max()) + 2, -1)  # a row that holds the text; the last is for none
-    rows[numbers] = np.arange(len(values))
-    rows = rows[:-1]
-    order = values.gather(rows).arg_sort().to_numpy()
-    place = np.full(len(rows) + 1, -1)
-    place[order] = np.arange(len(rows))
-    few = len(rows) <= MOST_NAMES
-    return place[numbers], tuple(values.gather(rows[order]).to_list()) if few else ()
+    hashes, codes = np.unique(values.hash(seed=0).to_numpy(), return_inverse=True)
+    codes = codes.astype(np.int64, copy=False)
+    names: tuple[str, ...] = ()
+    if len(hashes) <= MOST_ORDERED:
+        rows = np.zeros(len(hashes), dtype=np.int64)  # for each number a row that holds the text
+        rows[codes] = np.arange(len(values))
+        texts = values.gather(rows)
+        order = texts.arg_sort(nulls_last=True).to_numpy()
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        codes = place[codes]
+        if len(hashes) <= MOST_NAMES + 1:
+            names = tuple(texts.drop_nulls().sort().to_list())
+    if values.null_count():
+        codes[values.is_null().to_numpy()] = -1
+    return codes, names if len(names) <= MOST_NAMES else ()
 
 
 def clusters_of(session: Index, fewest: int) -> Index | None:
@@ -243,8 +254,8 @@ def _sessions(
         return frame.with_columns(pl.Series("session", by_blocks.session)), "linked"
     if turns.null_count() == frame.height and _covered(frame, "input_tokens"):
         start = _seconds(frame, "start")
-        lasting = np.nan_to_num(_seconds(frame, "e2e_us"))
-        lasting = np.maximum(lasting, np.nan_to_num(_seconds(frame, "ttft_us")))
+        lasting = or_zero(_seconds(frame, "e2e_us"))
+        lasting = np.maximum(lasting, or_zero(_seconds(frame, "ttft_us")))
         group = (
             frame.select(
                 pl.concat_str(["model", "tenant"], separator="\t", ignore_nulls=True)

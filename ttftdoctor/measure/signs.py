@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,17 @@ from ttftdoctor.evidence import (
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
 from ttftdoctor.measure.rows import Index, Rows
-from ttftdoctor.stats import MOST_ROWS, Array, auc, quantile_fit, rank, rank_correlation, thin
+from ttftdoctor.stats import (
+    MOST_ROWS,
+    Array,
+    auc,
+    or_zero,
+    quantile_fit,
+    rank,
+    rank_correlation,
+    thin,
+    where,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -139,21 +150,22 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
     Turns that missed because all caches were emptied at once (``reset``) are left out. Of a huge
     log, only every so manieth session is looked at, so that about ``PATTERN_ROWS`` rows remain.
     """
-    repeated = np.nan_to_num(rows.repeated)
+    repeated = or_zero(rows.repeated)
     cached = rows.cached
     could = (repeated >= REUSABLE) & np.isfinite(cached) & np.isfinite(rows.inputs)
     if rows.reuse_grade != "content":
         could &= np.isfinite(rows.previous_input)
     if reset is not None:
         could &= ~reset
+    n = int(could.sum())
     chosen = np.ones(rows.n, dtype=bool)
-    every = rows.n // PATTERN_ROWS
+    every = n // PATTERN_ROWS
     if every > 1:
-        chosen = np.where(rows.session >= 0, rows.session, np.arange(rows.n)) % every == 0
-        could &= chosen
+        some = np.where(rows.session >= 0, rows.session, np.arange(rows.n)) % every == 0
+        if (could & some).sum() >= PATTERN_ROWS // 4:  # not where few sessions are most of the log
+            could, chosen = could & some, some
     at = np.flatnonzero(could)
-    n = len(at)
-    if n < 3:
+    if len(at) < 3:
         return None
     first = np.isfinite(cached) & np.isfinite(rows.inputs) & (rows.turn == 1)
     first_turn_cached, first_turn_input = cached[first].sum(), rows.inputs[first].sum()
@@ -170,7 +182,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
     between = _between(rows, chosen)[at]
     written = rows.written[at]
     write_share = None
-    if np.isfinite(written).sum() >= 0.5 * n and inputs.sum() > 0:
+    if np.isfinite(written).sum() >= 0.5 * len(at) and inputs.sum() > 0:
         write_share = float(np.nansum(written) / inputs.sum())
     expiry = _expiry(gap, miss)
     # An input that no longer grows although something was said has lost its oldest part.
@@ -312,7 +324,7 @@ def _between(rows: Rows, chosen: Mask) -> Array:
     if not rows.order_known:
         return out
     for at in by_server(rows, np.ones(rows.n, dtype=bool)):
-        total = np.concatenate([[0.0], np.cumsum(np.nan_to_num(rows.inputs[at]))])
+        total = np.concatenate([[0.0], np.cumsum(or_zero(rows.inputs[at]))])
         place = np.flatnonzero(chosen[at])
         session = rows.session[at[place]]
         order = np.argsort(session * len(at) + place)
@@ -340,11 +352,12 @@ def cold_of(
             return found
     if n < 6 or not rows.order_known:
         return None, none
-    warm = float(np.median(rows.ttft[known]))
+    every = where(known)
+    warm = float(np.median(rows.ttft[every]))
     outage = _outage(rows, ledger, predicted, reset)
     if outage is not None:
         return outage
-    spread = 1.4826 * float(np.median(np.abs(left[known] - np.median(left[known]))))
+    spread = 1.4826 * float(np.median(np.abs(left[every] - np.median(left[every]))))
     slow = known & (left > np.maximum.reduce([0.6 * predicted, np.full(rows.n, 5 * spread),
                                               np.full(rows.n, 0.25)]))  # fmt: skip
     if not slow.any():
@@ -375,7 +388,7 @@ def resets_of(rows: Rows, ledger: Ledger, predicted: Array) -> Mask:
     their next turn, in a log where turns otherwise hit, and a slow request or a silence marks it.
     """
     none = np.zeros(rows.n, dtype=bool)
-    repeated = np.nan_to_num(rows.repeated)
+    repeated = or_zero(rows.repeated)
     could = (repeated >= REUSABLE) & np.isfinite(rows.cached) & np.isfinite(rows.gap)
     if could.sum() < 12 or not rows.order_known:
         return none
@@ -411,14 +424,14 @@ def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
     """Whether the unexplained slow turns are just those that find their cache gone, as after a
     start of the server, in a log whose turns otherwise hit.
     """
-    could = (np.nan_to_num(rows.repeated) >= REUSABLE) & np.isfinite(rows.cached)
+    could = (or_zero(rows.repeated) >= REUSABLE) & np.isfinite(rows.cached)
     could &= rows.measured & np.isfinite(predicted)
     late = rows.ttft - predicted
-    slow = could & (late > np.maximum(1.0, 1.5 * np.nan_to_num(predicted)))
+    slow = could & (late > np.maximum(1.0, 1.5 * or_zero(predicted)))
     rest = could & ~slow
     if slow.sum() < 2 or rest.sum() < 10:
         return False
-    miss = rows.cached < 0.2 * np.nan_to_num(rows.repeated)
+    miss = rows.cached < 0.2 * or_zero(rows.repeated)
     return bool(miss[slow].mean() >= 0.7 and miss[rest].mean() <= 0.15)
 
 
@@ -435,10 +448,10 @@ def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[
     lengths: list[float] = []
     emptied = np.sort(rows.start[reset])
     together = _slow_and_empty(rows, predicted)
-    for at in by_server(rows, known):
-        if len(at) < 12:
+    for arrived in by_server(rows, known):
+        if len(arrived) < 12:
             continue
-        at = at[np.argsort(rows.start[at] + rows.ttft[at], kind="stable")]
+        at = arrived[np.argsort(rows.start[arrived] + rows.ttft[arrived], kind="stable")]
         arrive, first, own = rows.start[at], rows.start[at] + rows.ttft[at], predicted[at]
         silence = np.diff(first, prepend=first[0])
         excess = np.minimum(silence, rows.ttft[at]) - own
@@ -471,7 +484,7 @@ def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[
     if hit.sum() < (2 if together else 3) or len(lengths) > max(6, 0.05 * known.sum()):
         return None
     left = ledger.accounts["unexplained"] + ledger.wait
-    seconds = np.where(hit, np.minimum(waits, np.clip(np.nan_to_num(left), 0, None)), 0.0)
+    seconds = np.where(hit, np.minimum(waits, np.clip(or_zero(left), 0, None)), 0.0)
     whole = np.isfinite(left)
     rest = whole & ~hit
     return Cold(
@@ -520,8 +533,8 @@ def _head(
 
 
 def _loading(rows: Rows, known: Mask) -> tuple[Cold, Array] | None:
-    load = np.nan_to_num(rows.load)
-    loaded = rows.measured & (load > np.maximum(0.5, 0.3 * np.nan_to_num(rows.ttft)))
+    load = or_zero(rows.load)
+    loaded = rows.measured & (load > np.maximum(0.5, 0.3 * or_zero(rows.ttft)))
     if not loaded.any():
         return None
     seconds = np.where(loaded, load, 0.0)
@@ -534,8 +547,9 @@ def _loading(rows: Rows, known: Mask) -> tuple[Cold, Array] | None:
     ), seconds  # fmt: skip
 
 
-def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple[Change | None,
-                                                                                 Array]:  # fmt: skip
+def change_of(
+    rows: Rows, ledger: Ledger, load: Load, predicted: Array
+) -> tuple[Change | None, Array]:
     """A moment since which the same work costs more (Pettitt's rank test, 1979).
 
     The work a request waited for is taken out first; a change that goes with the load is no
@@ -544,7 +558,7 @@ def change_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> tuple
     none = np.zeros(rows.n)
     if not rows.order_known:
         return None, none
-    net = rows.ttft - np.nan_to_num(ledger.wait)
+    net = rows.ttft - or_zero(ledger.wait)
     known = np.isfinite(net) & np.isfinite(predicted) & (predicted > 0) & ~(rows.attempts > 1)
     index = np.flatnonzero(known)
     n = len(index)
@@ -626,7 +640,7 @@ def attempts_of(
     """Requests tried more than once, and what that cost them beyond the line."""
     retried = rows.measured & (rows.attempts > 1)
     once = rows.measured & ~(rows.attempts > 1)
-    excess = np.where(retried, np.clip(np.nan_to_num(rows.ttft - predicted), 0, None), 0.0)
+    excess = np.where(retried, np.clip(or_zero(rows.ttft - predicted), 0, None), 0.0)
     total = rows.n + rate_limited + failed
     return Attempts(
         n_retried=int(retried.sum()),
@@ -645,7 +659,7 @@ def timer_of(rows: Rows, ledger: Ledger, predicted: Array) -> tuple[Timer | None
     none = np.zeros(rows.n)
     left = ledger.accounts["unexplained"]
     known = np.isfinite(left)
-    slow = known & (left > np.maximum(0.8, 2 * np.nan_to_num(predicted)))
+    slow = known & (left > np.maximum(0.8, 2 * or_zero(predicted)))
     n = int(slow.sum())
     if n < 4 or n > 0.8 * known.sum():
         return None, none
@@ -658,7 +672,7 @@ def timer_of(rows: Rows, ledger: Ledger, predicted: Array) -> tuple[Timer | None
             best = float(good.mean()), float(np.median(late[good] / times[good]))
     if best is None or best[0] < 0.8:
         return None, none
-    seconds = np.where(slow, np.clip(np.nan_to_num(left), 0, None), 0.0)
+    seconds = np.where(slow, np.clip(or_zero(left), 0, None), 0.0)
     return Timer(
         step_s=best[1], n=n, share=n / int(known.sum()), seconds=float(seconds[known].mean())
     ), seconds
@@ -678,11 +692,11 @@ def near_refusals(
     known = np.isfinite(left) & np.isfinite(rows.start)
     if len(refused) < 3 or known.sum() < 10:
         return 0, 0.0, 0.0, 0.0, none
-    slow = known & (left > np.maximum(0.5, 1.5 * np.nan_to_num(predicted)))
+    slow = known & (left > np.maximum(0.5, 1.5 * or_zero(predicted)))
     if slow.sum() < 3:
         return 0, 0.0, 0.0, 0.0, none
     begin = np.searchsorted(refused, rows.start - 1.0)
-    end = np.searchsorted(refused, rows.start + np.nan_to_num(rows.ttft), side="right")
+    end = np.searchsorted(refused, rows.start + or_zero(rows.ttft), side="right")
     near = known & (end > begin)
     span = max(float(np.ptp(rows.start[known])), 1e-9)
     rate = len(refused) / span
@@ -690,7 +704,7 @@ def near_refusals(
     found = float(near[slow].mean())
     if found < 0.6 or found - chance < 0.3:
         return 0, 0.0, found, chance, none
-    seconds = np.where(slow & near, np.clip(np.nan_to_num(left), 0, None), 0.0)
+    seconds = np.where(slow & near, np.clip(or_zero(left), 0, None), 0.0)
     return int((slow & near).sum()), float(seconds[known].mean()), found, chance, seconds
 
 
@@ -730,7 +744,7 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
                 continue
             mask = rows.measured & (scope.codes == code)
             row_seconds = np.where(mask, min(extra, constant), 0.0)
-            row_seconds = np.minimum(row_seconds, np.nan_to_num(rows.ttft))
+            row_seconds = np.minimum(row_seconds, or_zero(rows.ttft))
             seconds = float(row_seconds[rows.measured].mean())
             if best is None or seconds > best[0]:
                 best = seconds, Contrast(
@@ -748,7 +762,7 @@ def _by_chance(inside: int, affected: int, size: int, total: int) -> float:
     share = size / total
     mean = affected * share
     spread = affected * share * (1 - share) * (total - affected) / (total - 1)
-    return (inside - mean) / max(spread, 0.25) ** 0.5
+    return float((inside - mean) / max(spread, 0.25) ** 0.5)
 
 
 def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
@@ -760,8 +774,8 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
         Cause to seconds per row.
     """
     out: list[Scoped] = []
-    counted = rows.measured & np.isfinite(rows.ttft)
-    total_rows = int(counted.sum())
+    counted = where(rows.measured)
+    total_rows = len(rows.ttft[counted])
     for column, scope in rows.scopes.items():
         if not 2 <= len(scope.names) <= 200 or total_rows == 0:
             continue
@@ -769,12 +783,13 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
         size = len(scope.names) + 1
         n = np.bincount(codes, minlength=size)
         spent = np.bincount(codes, weights=rows.ttft[counted], minlength=size)
-        shared: dict[int, tuple[Array, Index]] = {}  # by identity: some causes share their seconds
+        # By identity: some causes share their seconds.
+        shared: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         for cause, seconds in blamed.items():
             if not seconds.any():
                 continue
             if id(seconds) not in shared:
-                value = np.nan_to_num(seconds[counted])
+                value = or_zero(seconds[counted])
                 sums = np.bincount(codes, weights=value, minlength=size)
                 # Few huge rows must not make a scope: the affected rows, too, must lie there.
                 affected = value > 0.25 * sums[1:].sum() / max(np.count_nonzero(value > 0), 1)

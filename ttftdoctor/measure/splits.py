@@ -191,7 +191,8 @@ def _load(
         .sort("bin")
     )  # fmt: skip
     # A stretch without requests is drawn as one, not bridged by a line.
-    every = pl.DataFrame({"bin": np.arange(grouped["bin"].min(), grouped["bin"].max() + 1)})
+    bins = grouped["bin"].to_numpy()
+    every = pl.DataFrame({"bin": np.arange(bins.min(), bins.max() + 1)})
     grouped = every.join(grouped, on="bin", how="left", maintain_order="left").with_columns(
         pl.col("running").fill_null(0.0), pl.col("peak").fill_null(False)
     )

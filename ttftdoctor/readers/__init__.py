@@ -200,13 +200,15 @@ class Raw:
 
     def count(self, name: str, path: str | None = None, *, strict: bool = True) -> pl.Expr:
         """The column as a whole number (Int64), rounded; one out of range is of a wrong type."""
-        value = self.number(name, path, strict=strict).round(0)
+        return self._whole(self.number(name, path, strict=strict), name, path, strict)
+
+    def _whole(self, value: pl.Expr, name: str, path: str | None, strict: bool) -> pl.Expr:
         outside = value.abs() >= _INT_LIMIT
         if strict:
             self._problems.append((outside, f"wrong_type:{name}"))
         else:
             self._lost(name, path, outside)
-        return pl.when(~outside).then(value).cast(pl.Int64, strict=False)
+        return value.round(0).cast(pl.Int64, strict=False)
 
     def exact(self, name: str, path: str | None = None) -> pl.Expr:
         """The column as Int64 without passing through a float (nanosecond stamps)."""
@@ -234,7 +236,7 @@ class Raw:
             value = pl.coalesce(plain, number * factor)
             given = text.is_not_null()
         value = self._finite(value, given, name, strict, path)
-        return value.round(0).cast(pl.Int64, strict=False)
+        return self._whole(value, name, path, strict)
 
     def instant(
         self, name: str, unit: str | None = None, path: str | None = None, *, strict: bool = True
@@ -247,7 +249,9 @@ class Raw:
         dtype = self.frame.schema.get(name) if path is None else pl.String
         if dtype is not None and isinstance(dtype, pl.Datetime):
             low, high = (limit * _PER_SECOND[dtype.time_unit] for limit in CALENDAR)
-            stamp = pl.when(pl.col(name).to_physical().is_between(low, high)).then(pl.col(name))
+            stamp: pl.Expr = pl.when(pl.col(name).to_physical().is_between(low, high)).then(
+                pl.col(name)
+            )
             self._lost(name, path, pl.col(name).is_not_null() & stamp.is_null())
             if dtype.time_zone is None:
                 stamp = stamp.dt.replace_time_zone(
@@ -266,6 +270,11 @@ class Raw:
                 if alike is not None:
                     return pl.lit(alike)
                 text = pl.lit(texts)
+                if (plain := self._plain(name, path)) is not None:
+                    exact = pl.lit(texts.cast(pl.Int64, strict=False))
+                    value = self._epoch(pl.lit(plain), exact, unit)
+                    self._lost(name, path, pl.lit(plain).is_not_null() & value.is_null())
+                    return value
             given = text.is_not_null()
             number = pl.coalesce(
                 text.cast(pl.Int64, strict=False).cast(pl.Float64),
@@ -386,7 +395,7 @@ def _value(text: pl.Expr) -> pl.Expr:
 
 
 def _values(texts: pl.Series) -> pl.Series:
-    """:func:`_value` for a large column: where all texts are long, they have only to be stripped."""
+    """:func:`_value` for a large column: where all texts are long, they are only stripped."""
     if not _recur(texts):
         stripped = texts.str.strip_chars()
         shortest = stripped.str.len_bytes().min()

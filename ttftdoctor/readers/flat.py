@@ -265,12 +265,13 @@ def plan(head: Head, options: Options) -> Plan:
     AskUser
         If the unit of the first-token time cannot be decided.
     InputError
-        If a field named with ``--map`` does not occur.
+        If a field named with ``--map`` or ``--unit`` does not occur.
     """
     unwrap, records, columns = _records(head)
     places = _places(records, columns)
     found = _match(places)
     _apply_map(found, places, options, head)
+    _check_units(places, options, head)
     for canonical in _redundant(found, columns):
         found.pop(canonical, None)
     units = _decide_units(found, records, options, head)
@@ -313,6 +314,18 @@ def _apply_map(
                 available=", ".join(list(by_label)[:30]),
             )
         found[name] = (by_label[label], normal(label)[1])
+
+
+def _check_units(places: list[_Place], options: Options, head: Head) -> None:
+    labels = [p.label for p in places]
+    known = {*labels, *COLUMNS, *(c.removesuffix("_us") for c in COLUMNS)}
+    for label in options.units:
+        if label not in known:
+            raise InputError(
+                f"--unit: the log has no field {label!r}",
+                where=head.path,
+                available=", ".join(labels[:30]),
+            )
 
 
 def _redundant(found: Mapping[str, Any], columns: Iterable[str]) -> list[str]:

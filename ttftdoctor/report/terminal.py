@@ -247,10 +247,10 @@ class _Page:
         # The end is what a terminal shows when the report has run through.
         out += self._section("In short")
         out.append(self._paragraph(clean(d.verdict.headline)))
-        remedy = best_remedy(d)
-        if remedy is not None:
-            gain = gain_sentence(remedy, d.population.ttft_mean_s)
-            out.append(self._paragraph(f"Do first: {remedy_name(remedy)}, {gain}", hang=2))
+        best = best_remedy(d)
+        if best is not None:
+            gain = gain_sentence(best, d.population.ttft_mean_s)
+            out.append(self._paragraph(f"Do first: {remedy_name(best)}, {gain}", hang=2))
         return out
 
     def _causes(self, d: Diagnosis) -> list[RenderableType]:
