@@ -201,9 +201,7 @@ def _held(frame: pl.DataFrame, tests: Mapping[str, pl.Expr]) -> set[str]:
     return {name for name, holds in zip(found.columns, found.row(0), strict=True) if holds}
 
 
-def _first_that_holds(
-    frame: pl.DataFrame, column: str, tests: Mapping[str, pl.Expr]
-) -> pl.Expr:
+def _first_that_holds(frame: pl.DataFrame, column: str, tests: Mapping[str, pl.Expr]) -> pl.Expr:
     """What the column says already, or else the name of the first test that holds."""
     held = _held(frame, tests)
     out: Any = pl.when(pl.col(column).is_not_null()).then(pl.col(column))

@@ -74,8 +74,8 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
             done = np.searchsorted(first[by_first], arrive, side="right")
         else:
             done = order - counted.waiting[at].astype(np.int64)
-        for target, value in ((backlog, work[at]), (again, repeated_work[at])):
-            value = or_zero(value)
+        for target, seconds in ((backlog, work), (again, repeated_work)):
+            value = or_zero(seconds[at])
             if not value.any():
                 target[at] = 0.0
                 continue

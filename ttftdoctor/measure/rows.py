@@ -341,8 +341,10 @@ def _repeated(
             exact.alias("repeated"), exact.alias("repeated_low"), exact.alias("repeated_high")
         ), "content"
     if not _grows(frame):
-        nothing = pl.min_horizontal(cached, total) if _covered(frame, "cached_tokens") else pl.lit(
-            None, dtype=pl.Int64
+        nothing = (
+            pl.min_horizontal(cached, total)
+            if _covered(frame, "cached_tokens")
+            else pl.lit(None, dtype=pl.Int64)
         )
         known = frame.with_columns(
             nothing.alias("repeated"), nothing.alias("repeated_low"), total.alias("repeated_high")
