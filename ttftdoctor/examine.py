@@ -68,6 +68,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
     decoding = beside.submit(fits.fit_decode, rows, counted)
     people = beside.submit(_population, rows)
+    grouped = beside.submit(ledgers.groups_of, rows)
     tables = beside.submit(splits.split, rows)
     paid = rows if contrast is None else replace(rows, ttft=rows.ttft - extra)
     lines = fits.fit_lines(paid, counted)
@@ -95,11 +96,12 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     fixed = fixed + extra
     load = load_of(rows, new + again, again, counted)
     ledger = ledgers.split(rows, fixed, new, again, load)
-    groups = ledgers.groups_of(rows)
-    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak)
     predicted = fixed + new + again
-    blamed: dict[str, Array] = {}
-    change, blamed["deploy_regression"] = _change(rows, ledger, load, predicted)
+    changed = beside.submit(_change, rows, ledger, load, predicted)
+    groups = grouped.result()
+    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak)
+    summed = beside.submit(ledgers.summarise, rows, ledger, groups)
+    blamed: dict[str, Array] = {"deploy_regression": nobody}
     reset = signs.resets_of(rows, ledger, predicted)
     cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
     repeated_again = ledger.accounts["prefill_repeated"]
@@ -131,6 +133,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
     if contrast is None and timer is not None:
         blamed["fixed_overhead"] = late
+    change, blamed["deploy_regression"] = changed.result()
     served = beside.submit(replay.calibrate, rows, lines, ledger, blamed)
     cold, change = _dispute(cold, change)
     everything = {
@@ -142,7 +145,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
                   "affinity_loss"):  # fmt: skip
         everything[cause] = repeated_again
-    summary = ledgers.summarise(rows, ledger, groups)
+    summary = summed.result()
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
     new_s, again_s = ledger.accounts["prefill_new"][where(whole)], repeated_again[where(whole)]

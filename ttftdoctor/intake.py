@@ -259,7 +259,7 @@ def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
     empty = [
         name for name in frames[0].columns if all(f[name].null_count() == f.height for f in frames)
     ]
-    stacked = pl.concat([frame.drop(empty) for frame in frames], rechunk=True)
+    stacked = pl.concat([frame.drop(empty) for frame in frames])
     nothing = (pl.lit(None, dtype=frames[0].schema[name]).alias(name) for name in empty)
     return stacked.with_columns(*nothing).select(frames[0].columns)
 

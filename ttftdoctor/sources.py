@@ -624,7 +624,7 @@ class Source:
             yield Chunk(pl.concat(parts), tuple(bad))
 
     def _json_chunks(self, schemas: Schemas) -> Iterator[Chunk]:
-        for data, number, lines, rejects in self._line_blocks():
+        for data, number, lines, rejects in ahead(self._line_blocks()):
             frame, more = _parse_block(data, number, lines, schemas)
             if any(frame.schema[name] != kind for name, kind in schemas[0].items()):
                 schemas = schemas[-1:]
@@ -654,7 +654,7 @@ class Source:
                 continue
             block = b"".join((rest, memoryview(part)[:cut]))
             rest = part[cut:]
-            lines = int(np.count_nonzero(np.frombuffer(block, np.uint8) == 10))
+            lines = _newlines(block)
             yield block, number, lines, tuple(rejects)
             rejects = []
             number += lines
@@ -667,6 +667,13 @@ class Source:
             cut = part.find(b"\n")
             if cut >= 0:
                 return part[cut + 1 :]
+
+
+def _newlines(block: bytes) -> int:
+    """How many lines end in the block; several times as fast as counting them as text."""
+    cells, step = np.frombuffer(block, np.uint8), 2**18
+    pieces = (cells[at : at + step] for at in range(0, len(cells), step))
+    return sum(int(np.count_nonzero(piece == 10)) for piece in pieces)
 
 
 def _plain_types(frame: pl.DataFrame, *, nested: bool | set[str]) -> pl.DataFrame:

@@ -259,6 +259,6 @@ def summarise(rows: Rows, ledger: Ledger, groups: Groups) -> tuple[LedgerRow, ..
         n = int(used.sum())
         if n == 0:
             continue
-        mean, *means = (float(v) for v in figures @ used.astype(float) / n)
+        mean, *means = (float(v) for v in np.einsum("ij,j->i", figures, used.astype(float)) / n)
         out.append(LedgerRow(name, n, mean, dict(zip(ACCOUNTS, means, strict=True))))
     return tuple(out)

@@ -21,9 +21,9 @@ from ttftdoctor.treatment import Treatment
 
 #: Of a log of more than ``STRETCHES * STRETCH_ROWS`` rows, this many stretches of this many
 #: requests in a row are served again, spread evenly from the first request to the last.
-STRETCHES, STRETCH_ROWS = 10, 10_000
+STRETCHES, STRETCH_ROWS = 10, 5_000
 #: Rows of a longer log that are served again with resampled lines: as many from its middle.
-WINDOW_ROWS = 20_000
+WINDOW_ROWS = 10_000
 #: A wait of less than this in the model is none.
 NO_WAIT_S = 1e-3
 
@@ -44,7 +44,8 @@ class Replay:
     """A calibrated server on which treatments can be tried.
 
     ``blamed`` holds seconds per row laid to causes outside prefill: ``cold_start``,
-    ``retry_or_ratelimit``, ``deploy_regression``, ``fixed_overhead``. ``scale`` is mean, median
+    ``retry_or_ratelimit``, ``deploy_regression``, ``fixed_overhead``. Where the rows are a sample
+    (``sampled``), ``scale`` is mean, median
     and 95th percentile of today's TTFT in the whole log over those in the rows served here.
     """
 
@@ -55,6 +56,7 @@ class Replay:
     stretch: float
     modelled: Array
     block_tokens: int = 16
+    sampled: bool = False
     scale: tuple[float, float, float] = (1.0, 1.0, 1.0)
     tried: dict[Treatment, Outcome] = field(default_factory=dict, repr=False, compare=False)
 
@@ -104,7 +106,7 @@ class Replay:
     def window(self) -> Replay:
         """All of the log, or, of more than ``MOST_ROWS``, the ``WINDOW_ROWS`` in its middle."""
         n = self.rows.n
-        if n <= MOST_ROWS:
+        if n <= MOST_ROWS and not self.sampled:
             return self
         at = np.arange((n - WINDOW_ROWS) // 2, (n + WINDOW_ROWS) // 2)
         rows, lines, ledger, blamed = _taken(self.rows, self.lines, self.ledger, self.blamed, at)
@@ -194,7 +196,8 @@ def calibrate(
     are served; what still waits at the end of one is worked off before the next begins.
     """
     scale = (1.0, 1.0, 1.0)
-    if rows.n > STRETCHES * STRETCH_ROWS:
+    sampled = rows.n > STRETCHES * STRETCH_ROWS
+    if sampled:
         whole = _levels(rows, ledger)
         first = np.linspace(0, rows.n - STRETCH_ROWS, STRETCHES).astype(np.int64)
         at = (first[:, None] + np.arange(STRETCH_ROWS)).ravel()
@@ -231,7 +234,7 @@ def calibrate(
                 high = middle
         stretch = (low + high) / 2
     modelled = _queue(rows, own * stretch, servers)
-    return Replay(rows, lines, ledger, blamed, stretch, modelled, block_tokens, scale)
+    return Replay(rows, lines, ledger, blamed, stretch, modelled, block_tokens, sampled, scale)
 
 
 def _levels(rows: Rows, ledger: Ledger) -> tuple[float, float, float]:

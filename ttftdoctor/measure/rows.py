@@ -154,7 +154,7 @@ def prepare(requests: pl.DataFrame) -> Rows:
     requests
         Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``.
     """
-    frame = requests.select(_NEEDED)
+    frame = requests.select(_NEEDED).rechunk()
     # A column without a value costs nothing as one null for all rows.
     frame = frame.with_columns(
         pl.lit(None, dtype=c.dtype).alias(c.name) for c in frame if c.null_count() == len(c)

@@ -44,7 +44,7 @@ EXPIRY_STEPS = (60.0, 120.0, 180.0, 300.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0,
 #: A later turn must be able to reuse this many tokens to say something about the cache.
 REUSABLE = 128
 #: Rows whose hits and misses are looked at; of more, those of some sessions are.
-PATTERN_ROWS = 100_000
+PATTERN_ROWS = 50_000
 #: Rows of one group that are compared with those of another; of more, a sample is.
 CONTRAST_ROWS = 10_000
 
@@ -195,7 +195,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         hit_share=float(hit.mean()),
         miss_share=float(miss.mean()),
         partial_share=float((~hit & ~miss).mean()),
-        cached_share=float(np.clip(cached / repeated, 0, 1) @ repeated / repeated.sum()),
+        cached_share=float((np.clip(cached / repeated, 0, 1) * repeated).sum() / repeated.sum()),
         stuck_at=stuck_at,
         stuck_share=stuck_share,
         stuck_sessions=stuck_sessions,
