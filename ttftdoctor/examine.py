@@ -66,20 +66,18 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
-    decoding = beside.submit(fits.fit_decode, rows, counted)
     people = beside.submit(_population, rows)
     grouped = beside.submit(ledgers.groups_of, rows)
     tables = beside.submit(splits.split, rows)
     paid = rows if contrast is None else replace(rows, ttft=rows.ttft - extra)
     lines = fits.fit_lines(paid, counted)
-    decode, population = decoding.result(), people.result()
+    # Two fits at once would only stand in each other's way: they are many small steps of Python.
+    decoding = beside.submit(fits.fit_decode, rows, counted)
+    population = people.result()
     base = Evidence(
         population=replace(population, vantage=_vantage(log)),
         grades=_grades(rows, coverage, lines is not None),
-        lines=CostLines(
-            _prefill_record(lines.main) if lines else None,
-            _decode_record(decode) if decode else None,
-        ),
+        lines=CostLines(_prefill_record(lines.main) if lines else None),
         repeated=_repeated(rows),
         ledger=(),
         splits=Splits(),
@@ -88,7 +86,12 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         attempts=None,
     )
     if lines is None:
-        base = replace(base, reuse=_pattern(rows, None, None), splits=tables.result())
+        base = replace(
+            base,
+            lines=_with_decode(base.lines, decoding.result()),
+            reuse=_pattern(rows, None, None),
+            splits=tables.result(),
+        )
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
     fixed, new, again = _parts(rows, lines)
     sick = _sick_part(rows, again)
@@ -152,6 +155,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     clusters = _clusters(rows, whole)
     evidence = replace(
         base,
+        lines=_with_decode(base.lines, decoding.result()),
         repeated=_wasted(base.repeated, float(np.nansum(ledger.accounts["prefill_repeated"]))),
         ledger=summary,
         wait=_wait(rows, ledger, load, whole, clusters, new + again),
@@ -541,6 +545,10 @@ def _prefill_record(line: Prefill) -> PrefillLine:
         method=line.method,
         residual_p50_ms=line.noise_s * 1e3,
     )
+
+
+def _with_decode(lines: CostLines, decode: Decode | None) -> CostLines:
+    return lines if decode is None else replace(lines, decode=_decode_record(decode))
 
 
 def _decode_record(line: Decode) -> DecodeLine:

@@ -21,7 +21,7 @@ from ttftdoctor.treatment import Treatment
 
 #: Of a log of more than ``STRETCHES * STRETCH_ROWS`` rows, this many stretches of this many
 #: requests in a row are served again, spread evenly from the first request to the last.
-STRETCHES, STRETCH_ROWS = 10, 5_000
+STRETCHES, STRETCH_ROWS = 20, 2_500
 #: Rows of a longer log that are served again with resampled lines: as many from its middle.
 WINDOW_ROWS = 10_000
 #: A wait of less than this in the model is none.
@@ -75,11 +75,14 @@ class Replay:
         counted = np.isfinite(after) & np.isfinite(before)
         gain = (before - after)[counted]
         mean_before = float(before[counted].mean())
-        low, high = mean_interval(gain, clusters_of(self.rows.session[counted], 9))
         centre = float(gain.mean())
+        share = centre / mean_before
+        if self.sampled:  # stretches differ in load: what matters is how their shares differ
+            low, high = mean_interval(gain - share * before[counted], self._stretches[counted])
+        else:
+            low, high = mean_interval(gain, clusters_of(self.rows.session[counted], 9))
         spread = self._line_spread(treatment, centre)
         half = float(np.hypot((high - low) / 2, spread)) / mean_before
-        share = centre / mean_before
         treated = after[counted]
         mean, p50, p95 = (a * b for a, b in zip(_mean_p50_p95(treated), self.scale, strict=True))
         return Outcome(
@@ -114,6 +117,11 @@ class Replay:
         return replace(
             self, rows=rows, lines=lines, ledger=ledger, blamed=blamed, modelled=modelled
         )
+
+    @cached_property
+    def _stretches(self) -> Index:
+        """The number of the stretch that a row of the sample lies in."""
+        return np.repeat(np.arange(STRETCHES), STRETCH_ROWS)
 
     @cached_property
     def _own(self) -> Array:

@@ -266,9 +266,11 @@ class Raw:
             text = self.text(name, path)
             if self.frame.height >= LARGE:
                 texts = self.frame.select(text).to_series()
-                alike = read_alike(texts) if self.options.timezone == "UTC" else None
-                if alike is not None:
-                    return pl.lit(alike)
+                stamps = read_alike(texts) if self.options.timezone == "UTC" else None
+                if stamps is None:
+                    stamps = read_one_format(texts, self.options.timezone)
+                if stamps is not None:
+                    return pl.lit(stamps)
                 text = pl.lit(texts)
                 if (plain := self._plain(name, path)) is not None:
                     exact = pl.lit(texts.cast(pl.Int64, strict=False))
@@ -478,6 +480,26 @@ def read_alike(texts: pl.Series) -> pl.Series | None:
         kept = min(len(fraction), 6)
         micro += number(20, 20 + kept) * 10 ** (6 - kept)
     return pl.Series(texts.name, micro)
+
+
+_ONE_FORMAT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(?:\.\d+)?(?:(Z)|[+-](\d\d:\d\d))?")
+
+
+def read_one_format(texts: pl.Series, timezone: str) -> pl.Series | None:
+    """ISO 8601 stamps as microseconds since 1970 by the format of the first; None if one differs.
+
+    The general way tries several formats on each stamp.
+    """
+    filled = texts.drop_nulls()
+    shape = _ONE_FORMAT.fullmatch(filled[0]) if len(filled) else None
+    if shape is None:
+        return None
+    space, utc, offset = shape.groups()
+    zone = "Z" if utc else "%:z" if offset else ""
+    found = texts.str.to_datetime(f"%Y-%m-%d{space}%H:%M:%S%.f{zone}", time_unit="us", strict=False)
+    if not zone:
+        found = found.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
+    return found.dt.epoch("us") if found.null_count() == texts.null_count() else None
 
 
 #: Days of the months; none of months 0 and 13, which stand for any other number.
