@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Rows
+from ttftdoctor.measure.rows import Mask, Rows
 from ttftdoctor.stats import Array, quantile_fit, rank_correlation
 
 #: Rows used for one fit; more would only cost time.
@@ -22,6 +22,9 @@ FIT_ROWS = 3000
 RESAMPLES = 160
 #: Lengths must spread by this ratio (90th to 10th percentile) to tell slope from constant.
 LENGTH_SPREAD = 1.25
+#: Attention to 1,000 tokens of context costs at most this part of the rest of a token's prefill:
+#: even in tiny models the two meet at more than 600 tokens, in large ones at tens of thousands.
+MOST_ATTENTION = 1.5
 #: With fewer free requests than this, all are used at a low quantile.
 FEWEST_FREE = 5
 
@@ -77,7 +80,9 @@ class Decode:
     method: str
 
 
-def fit_prefill(rows: Rows, load: Load, *, resamples: int = RESAMPLES) -> Prefill | None:
+def fit_prefill(
+    rows: Rows, load: Load, within: Mask | None = None, *, resamples: int = RESAMPLES
+) -> Prefill | None:
     """Fit the prefill line.
 
     Parameters
@@ -86,6 +91,8 @@ def fit_prefill(rows: Rows, load: Load, *, resamples: int = RESAMPLES) -> Prefil
         With ``uncached`` and ``context`` as far as known.
     load
         Who was ahead; NaN where the log has no times.
+    within
+        The rows to fit; all by default.
 
     Returns
     -------
@@ -99,6 +106,8 @@ def fit_prefill(rows: Rows, load: Load, *, resamples: int = RESAMPLES) -> Prefil
     """
     usable = rows.measured & np.isfinite(rows.inputs) & (rows.inputs > 0)
     usable &= ~(rows.attempts > 1)
+    if within is not None:
+        usable &= within
     if usable.sum() < 5:
         return None
     free = usable & (load.waiting == 0)
@@ -183,11 +192,7 @@ def fit_line(
     spread_c = float(np.quantile(c, 0.9) - np.quantile(c, 0.1))
     if spread_u < LENGTH_SPREAD and spread_c < 0.25 * max(float(np.median(u)), 1e-3):
         return _flat(u, ttft, how, lonely)
-    rough = quantile_fit(np.column_stack([np.ones(n), u]), ttft, tau=0.4).coef
-    # The spread grows with the work; the constant is left out, so that it may shift freely.
-    grown = rough[1] * u
-    scale = grown + 0.25 * max(float(np.median(grown)), 1e-9) + 1e-6
-    scale = scale / float(np.median(scale))
+    scale = _spread(u, ttft)
     attention = u * (c + u / 2)
     names = ["fixed", "a"]
     columns = [np.ones(n), u]
@@ -216,6 +221,8 @@ def fit_line(
         part = coef[at] * np.quantile(columns[at], 0.95)
         whole = float(np.quantile(np.column_stack(columns) @ coef, 0.95))
         sure = draws.shape[0] > 0 and np.quantile(draws[:, at], 0.05) > 0
+        if name == "b" and coef[at] > MOST_ATTENTION * coef[1]:
+            sure = False
         if not sure or part < 0.02 * max(whole, 1e-9):
             del names[at], columns[at]
     coef, draws, residual = fit(tau, resamples)
@@ -243,6 +250,20 @@ def fit_line(
         noise_s=noise,
         noise_share=1.4826 * float(np.median(np.abs(raw - middle) / fitted)),
     )
+
+
+def _spread(u: Array, ttft: Array) -> Array:
+    """How far TTFTs of a length lie apart, relative to the middle one; constants do not matter.
+
+    What the residuals of a rough line show (Glejser 1969, JASA 64:316), and a tenth of what they
+    would be if all spread grew with the work, so that a log without noise has a scale as well.
+    """
+    x = np.column_stack([np.ones(len(u)), u])
+    rough = quantile_fit(x, ttft, tau=0.4)
+    grown = rough.coef[1] * u
+    seen = x @ quantile_fit(x, np.abs(rough.residual - np.median(rough.residual))).coef
+    scale: Array = seen + 0.1 * (grown + 0.25 * max(float(np.median(grown)), 1e-9)) + 1e-6
+    return scale / float(np.median(scale))
 
 
 def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
@@ -388,13 +409,14 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
     if len(groups) > 1:
         fitted: dict[int, tuple[int, Prefill]] = {}
         for mask in groups:
-            line = _fit_or_level(rows.take(mask), part_of(load, mask), RESAMPLES // 2)
+            line = _fit_or_level(rows, load, mask, RESAMPLES // 2)
             if line is not None:
-                fitted[int(codes[mask][0])] = (int((mask & rows.measured).sum()), line)
+                code = int(codes[np.argmax(mask)])
+                fitted[code] = (int((mask & rows.measured).sum()), line)
         if fitted:
             main = max(fitted.values(), key=lambda pair: pair[0])[1]
             return Lines(main, {k: line for k, (_, line) in fitted.items()}, codes)
-    line = _fit_or_level(rows, load, RESAMPLES)
+    line = _fit_or_level(rows, load, None, RESAMPLES)
     return None if line is None else Lines(line, {}, codes)
 
 
@@ -403,12 +425,15 @@ def part_of(load: Load, mask: NDArray[np.bool_] | NDArray[np.intp]) -> Load:
     return Load(**{name: value[mask] for name, value in load.__dict__.items()})
 
 
-def _fit_or_level(rows: Rows, load: Load, resamples: int) -> Prefill | None:
-    line = fit_prefill(rows, load, resamples=resamples)
-    if line is not None or not rows.measured.any():
+def _fit_or_level(
+    rows: Rows, load: Load, within: Mask | None, resamples: int
+) -> Prefill | None:
+    line = fit_prefill(rows, load, within, resamples=resamples)
+    measured = rows.measured if within is None else rows.measured & within
+    if line is not None or not measured.any():
         return line
-    free = rows.measured & ~(load.waiting > 0) & ~(rows.attempts > 1)
-    used = free if free.sum() >= 3 else rows.measured
+    free = measured & ~(load.waiting > 0) & ~(rows.attempts > 1)
+    used = free if free.sum() >= 3 else measured
     level = float(np.quantile(rows.ttft[used], 0.25))
     noise = 1.4826 * float(np.median(np.abs(rows.ttft[used] - np.median(rows.ttft[used]))))
     return Prefill(

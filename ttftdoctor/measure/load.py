@@ -68,12 +68,13 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
     for at in by_server(rows, np.isfinite(rows.start) & rows.measured):
         arrive = rows.start[at]
         first = arrive + rows.ttft[at]
-        by_first = np.argsort(first, kind="stable")
         order = np.arange(len(at))
         if counted is None:
-            done = np.searchsorted(first[by_first], arrive, side="right")
+            done = np.searchsorted(np.sort(first), arrive, side="right")
         else:
             done = order - counted.waiting[at].astype(np.int64)
+        if work.any():
+            by_first = np.argsort(first, kind="stable")
         for target, seconds in ((backlog, work), (again, repeated_work)):
             value = or_zero(seconds[at])
             if not value.any():

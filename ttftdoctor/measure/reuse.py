@@ -19,6 +19,10 @@ from ttftdoctor.stats import Array, quantile_fit
 WORTH = 64
 #: How sure the timing alone can make of reuse, at best.
 SURE_AT_BEST = 0.93
+#: Standard errors by which one line must be nearer to the TTFTs, request by request.
+STEADY = 2.3
+#: How sure one is of a model by the others of its log.
+LENT_SURE = 0.7
 #: Reused tokens cost at most this part of new ones in the trial (hits are cheap, not free).
 HIT_COSTS = (0.0, 0.03, 0.1, 0.2)
 
@@ -81,6 +85,10 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
     sure = SURE_AT_BEST
     if answer == "unknown" and _as_slow_as_first(inputs, repeated, ttft, again):
         answer, sure = "none", 0.78
+    elif answer == "unknown" and _cheap_hits(inputs, repeated, ttft, rows.session[index]):
+        answer, sure = "full", 0.85
+    elif answer == "unknown":
+        answer, sure = _steadily_nearer(ttft, none, full), 0.72
     elif answer != "unknown":
         low, high = sorted((loss_none, loss_full))
         sure = 0.78 + (SURE_AT_BEST - 0.78) * min((0.75 - low / high) / 0.5, 1.0)
@@ -96,6 +104,31 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
             cached_basis="inferred: not reused", cached_sure=sure,
         ), found  # fmt: skip
     return rows, found
+
+
+def lend(parts: list[tuple[Rows, Reuse]]) -> list[tuple[Rows, Reuse]]:
+    """Let a model whose timing says nothing be read as all the others of the log are.
+
+    Only where all that could be told reuse their prefixes, as one provider's models do, and the
+    model's own timing does not speak against it.
+    """
+    told = [(rows, found) for rows, found in parts if found.answer != "unknown"]
+    if not told or any(found.answer != "full" for _, found in told):
+        return parts
+    seen = sum(int(rows.measured.sum()) for rows, _ in told)
+    if seen < 0.5 * sum(int(rows.measured.sum()) for rows, _ in parts):
+        return parts
+    out = []
+    for rows, found in parts:
+        alike = found.loss_none is None or (found.loss_full or 0.0) <= 1.1 * found.loss_none
+        if found.answer == "unknown" and rows.reuse_grade != "none" and alike:
+            cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
+            rows = replace(
+                rows, cached=cached, cached_basis="inferred: reused", cached_sure=LENT_SURE
+            )
+            found = replace(found, answer="full")
+        out.append((rows, found))
+    return out
 
 
 def _as_slow_as_first(
@@ -114,6 +147,50 @@ def _as_slow_as_first(
     long = np.median(inputs) >= 1500 and np.median(ttft) >= 0.4
     ratio = np.median(ttft[later]) / np.median(ttft[first])
     return bool(mostly_old and same_length and long and 0.85 <= ratio <= 1.3)
+
+
+def _cheap_hits(
+    inputs: Array, repeated: Array, ttft: Array, session: NDArray[np.int64]
+) -> bool:
+    """Repeated tokens cost something, but much less than new ones: hits that are not free.
+
+    Where a large constant and noise hide the rest, neither line of :func:`infer` wins. Then the
+    median of TTFT is fitted on new tokens, all tokens and the square of all tokens: computed
+    again, history costs what new tokens cost, and new tokens have nothing of their own.
+    """
+    new, whole = (inputs - repeated) / 1e3, inputs / 1e3
+    if len(ttft) < 20 or np.median(repeated / np.maximum(inputs, 1.0)) < 0.5:
+        return False
+    if np.ptp(np.quantile(new, [0.1, 0.9])) < 0.25:
+        return False
+    middle = float(np.median(whole))
+    square = whole * np.maximum(whole - middle, 0.0)
+    square *= middle / max(float(np.quantile(square, 0.95)), 1e-9)  # a column as large as the rest
+    x = np.column_stack([np.ones(len(new)), new, whole, square])
+    alone = np.where(session < 0, session.max(initial=0) + 1 + np.arange(len(session)), session)
+    _, codes = np.unique(alone, return_inverse=True)
+    clusters = codes.astype(np.int64) if codes.max() >= 8 else None
+    fit = quantile_fit(x, ttft, tau=0.5, clusters=clusters, resamples=100)
+    own, old = float(fit.coef[1]), float(fit.coef[2])
+    if fit.draws.shape[0] < 20:
+        return False
+    return bool(np.quantile(fit.draws[:, 1], 0.02) > 0 and own >= old)
+
+
+def _steadily_nearer(ttft: Array, none: Array, full: Array) -> str:
+    """Which line is nearer by a tenth at least, and request by request so, not in a few alone."""
+    scale = ttft + float(np.median(ttft))
+    far_none, far_full = np.abs(ttft - none) / scale, np.abs(ttft - full) / scale
+    nearer = far_none - far_full
+    spread = float(nearer.std())
+    if len(ttft) < 20 or spread == 0.0:
+        return "unknown"
+    score = float(nearer.mean()) / spread * len(ttft) ** 0.5
+    if score >= STEADY and far_full.mean() <= 0.9 * far_none.mean():
+        return "full"
+    if score <= -STEADY and far_none.mean() <= 0.9 * far_full.mean():
+        return "none"
+    return "unknown"
 
 
 def _best(uncached: Array, context: Array, ttft: Array) -> tuple[float, Array]:
