@@ -1,0 +1,193 @@
+"""A contrast for a terminal: the answer first, then the table, then what qualifies it."""
+
+from __future__ import annotations
+
+import io
+import re
+import textwrap
+
+from rich.cells import cell_len
+from rich.console import Console, RenderableType
+from rich.rule import Rule
+from rich.table import Table as Grid
+from rich.text import Text
+
+from ttftdoctor.contrasts import words
+from ttftdoctor.contrasts.records import Column, Contrasted
+from ttftdoctor.report import clean
+from ttftdoctor.units import share
+
+MEASURE = 100
+WIDE = 112
+ROWS = 12
+_UNIT = re.compile(r"(\d) (%|µs|ms|s|min|h|M|G)(?!\w)")
+
+
+def render(c: Contrasted, width: int = 80) -> str:
+    """Plain text, without colour and without trailing blanks."""
+    out = io.StringIO()
+    console = Console(
+        file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False,
+        legacy_windows=False,
+    )  # fmt: skip
+    print_to(console, c)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def print_to(console: Console, c: Contrasted) -> None:
+    """Print the contrast to a console, at its width."""
+    page = _Page(console.width, plain=console.options.ascii_only)
+    for part in page.parts(c):
+        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+
+
+class _Page:
+    def __init__(self, width: int, *, plain: bool) -> None:
+        self.width = max(40, width)
+        self.measure = min(self.width, MEASURE)
+        self.full, self.light = ("#", "-") if plain else ("█", "░")
+
+    def parts(self, c: Contrasted) -> list[RenderableType]:
+        banner = Text()
+        banner.append(f"ttftdoctor {clean(c.version, 20)}", style="bold")
+        banner.append(f"  {words.who(c)}")
+        out: list[RenderableType] = [banner, Rule(style="dim", characters="─")]
+        out.append(self._named("Selected", clean(c.means, 600), style="bold"))
+        beside = words.aside(c)
+        if beside:
+            out.append(self._named("", beside))
+        found = bool(c.findings)
+        out.append(self._named("Found", words.headline(c), style="bold" if found else ""))
+        if c.cut is not None:
+            out.append(self._named("Best cut", words.cut_sentence(c.cut, c)))
+        if found:
+            out += self._section("What tells them apart")
+            out.append(self._columns(c))
+            hidden = len(c.findings) - c.shown
+            if hidden > 0:
+                out.append(Text(f"… {hidden} more: --top, or --json", style="dim"))
+            held = words.held_sentence(c)
+            if held:
+                out.append(self._paragraph(held))
+        if words.telling(c):
+            out += self._section("Values with more than their share")
+            out.append(self._values(c))
+        if c.examples:
+            out += self._section("Selected rows to look at")
+            out.append(self._paragraph(words.example_sentence(c) + "."))
+        named = words.groups(c)
+        if named:
+            out += self._section("Other columns")
+            for name, text in named:
+                out.append(self._paragraph(f"{name}: {text}.", hang=2))
+        out += self._section("What was read")
+        out += [self._paragraph(text, hang=2) for text in words.read_sentences(c)]
+        out.append(self._paragraph(words.tests_sentence(c)))
+        out += [self._paragraph(f"• {clean(note)}", hang=2) for note in c.notes]
+        out += [self._paragraph(f"! {clean(warning)}", hang=2) for warning in c.warnings]
+        out += [Text(), self._paragraph(words.CAUTION)]
+        return out
+
+    def _columns(self, c: Contrasted) -> RenderableType:
+        wide = self.width >= WIDE
+        shown = c.findings[: c.shown]
+        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        grid.add_column("column", no_wrap=True, overflow="ellipsis", max_width=20)
+        grid.add_column("selected", justify="right", no_wrap=True)
+        grid.add_column("others", justify="right", no_wrap=True)
+        grid.add_column("effect", justify="right", no_wrap=True)
+        bar = 16 if wide else 8
+        grid.add_column("", no_wrap=True, width=bar)
+        if wide:
+            grid.add_column("95 % interval", justify="right", no_wrap=True)
+            grid.add_column("p", justify="right", no_wrap=True)
+        grid.add_column("own", justify="right", no_wrap=True)
+        grid.add_column("", overflow="fold")
+        for column in shown:
+            held = c.held is not None and column.column in c.held.columns
+            cells = [
+                Text(clean(column.column, 40), style="bold" if held else ""),
+                *(Text(text) for text in self._middle(column, c)),
+                Text(words.signed(column.effect)),
+                self._bar(column, bar, held=held),
+            ]
+            if wide:
+                cells += [
+                    Text(words.between(column.interval)),
+                    Text(words.chance(column.p_adjusted)),
+                ]
+            own = words.own(column)
+            note = words.note_of(column, c, short=not wide)
+            cells += [Text(own), Text(note, style="dim")]
+            grid.add_row(*cells)
+        return grid
+
+    def _middle(self, column: Column, c: Contrasted) -> tuple[str, str]:
+        if column.kind == "number":
+            pair = (column.median_selected, column.median_rest)
+            one, other = (words.cell(value, column, c) for value in pair)
+            if column.unit == "instant" and len(one) == 19 and len(other) == 19:
+                one, other = (text[5:16] for text in (one, other))
+            return one, other
+        told = [v for v in column.values if v.found] or list(column.values[:1])
+        if not told:
+            return "-", "-"
+        both = sum(v.share_selected for v in told), sum(v.share_rest for v in told)
+        return share(both[0]), share(both[1])
+
+    def _bar(self, column: Column, room: int, *, held: bool) -> Text:
+        size = abs(column.effect or 0.0)
+        cells = max(1, round(room * size))
+        kept = 0.0 if words.doubtful(column) else abs(column.own or 0.0)
+        left = cells if column.own is None else min(cells, round(room * kept))
+        colour = "cyan" if held or column.through is None else "dim"
+        text = Text(self.full * left, style=colour)
+        text.append(self.light * (cells - left), style="dim")
+        return text
+
+    def _values(self, c: Contrasted) -> RenderableType:
+        grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+        grid.add_column("column", no_wrap=True)
+        grid.add_column("value", overflow="fold", max_width=max(16, self.width // 4))
+        for head in ("selected", "others", "lift", "of its rows selected"):
+            grid.add_column(head, justify="right", no_wrap=True)
+        found = words.telling(c)
+        for column, v in found[:ROWS]:
+            risk = share(v.risk)
+            if v.risk_interval is not None:
+                low, high = v.risk_interval
+                risk += f" ({100 * low:.0f} to {100 * high:.0f} %)"
+            grid.add_row(
+                Text(clean(column.column, 40)), Text(words.value_name(v)),
+                Text(share(v.share_selected)), Text(share(v.share_rest)),
+                Text(f"{v.lift:.1f}"), Text(risk),
+            )  # fmt: skip
+        if len(found) > ROWS:
+            grid.add_row(Text(f"… {len(found) - ROWS} more in --json", style="dim"))
+        return grid
+
+    def _named(self, name: str, text: str, *, style: str = "") -> RenderableType:
+        grid = Grid.grid(padding=(0, 1))
+        grid.add_column(width=9, no_wrap=True)
+        room = self.measure - 10
+        grid.add_column(max_width=room, overflow="fold")
+        grid.add_row(Text(name, style="bold cyan"), Text(_wrap(text, room), style=style))
+        return grid
+
+    def _section(self, name: str) -> list[RenderableType]:
+        return [
+            Text(),
+            Rule(Text(name, style="bold cyan"), align="left", style="dim", characters="─"),
+        ]
+
+    def _paragraph(self, text: str, *, hang: int = 0) -> RenderableType:
+        return Text(_wrap(text, self.measure, hang), overflow="fold")
+
+
+def _wrap(text: str, width: int, hang: int = 0) -> str:
+    """Break a sentence into lines, keeping a number and its unit together."""
+    if cell_len(text) != len(text):
+        return text  # wide characters: the console itself breaks them
+    glued = _UNIT.sub("\\1\xa0\\2", text)
+    lines = textwrap.wrap(glued, width, subsequent_indent=" " * hang, break_on_hyphens=False)
+    return "\n".join(lines).replace("\xa0", " ")
