@@ -16,6 +16,7 @@ from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
 from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
+from ttftdoctor.measure.slots import Slots
 from ttftdoctor.stats import Array, or_zero, quantile_fit, thin, two_levels
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
@@ -23,17 +24,21 @@ SLACK = 1.5
 #: More seconds waited than this per second of prefill ahead are not explained by prefill.
 MOST_PER_BACKLOG = 3.0
 
+#: Steps that decode for others are the rule when they make up this part of such waiting.
+STEPS_FROM = 0.3
+
 
 @dataclass(frozen=True)
 class Ledger:
     """Accounts per row, seconds, NaN where TTFT or tokens are unknown.
 
-    They add up to TTFT row by row. ``decoding`` is the part of ``queue_other`` laid to slots
-    taken by decoding.
+    They add up to TTFT row by row. ``decoding`` is the part of ``queue_other`` laid to decoding:
+    to the slots it holds, and (``steps``) to steps that decode for others as well.
     """
 
     accounts: dict[str, Array]
     decoding: Array
+    steps: Array
     residual: Array
     per_backlog: float | None
     per_decoding: float | None
@@ -47,6 +52,7 @@ class Ledger:
             self,
             accounts={name: value[index] for name, value in self.accounts.items()},
             decoding=self.decoding[index],
+            steps=self.steps[index],
             residual=self.residual[index],
         )
 
@@ -58,7 +64,15 @@ class Ledger:
         return total
 
 
-def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> Ledger:
+def split(
+    rows: Rows,
+    fixed: Array,
+    new: Array,
+    repeated: Array,
+    load: Load,
+    shared: Array | None = None,
+    slots: Slots | None = None,
+) -> Ledger:
     """Split each TTFT.
 
     Parameters
@@ -67,25 +81,46 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
         Seconds of the constant part, and of prefill of new and of repeated tokens, per row.
     load
         Backlog in seconds of prefill work.
+    shared
+        Seconds that steps take which decode for others as well, per row.
+    slots
+        Whether waits are for others to end.
     """
     residual = rows.ttft - fixed - new - repeated
     known = np.isfinite(residual)
     backlog = or_zero(load.backlog)
     decoding = or_zero(load.decoding)
-    per_backlog, per_decoding = _waiting_costs(residual, backlog, decoding, known)
+    shared = np.zeros(rows.n) if shared is None else shared
+    held = slots is not None and slots.held
+    per_backlog, per_decoding = _waiting_costs(residual - shared, backlog, decoding, known)
     spare = np.clip(or_zero(residual), 0.0, None)
     # Nobody waits longer than the work ahead takes, unless decoding slows that work down; with
     # several servers behind one name most wait for nothing and a few for all of it.
     most = 0.0 if per_backlog is None else max(SLACK * min(per_backlog, MOST_PER_BACKLOG), 1.0)
-    behind = np.minimum(spare, most * backlog)
+    # Where a slot is what is waited for, the work ahead takes no longer than it takes.
+    behind = np.minimum(spare, min(most, 1.0) * backlog if held else most * backlog)
     spare = spare - behind
-    slots = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
-    spare = spare - slots
-    logged = np.clip(or_zero(rows.queue) - behind - slots, 0.0, None)
+    steps = np.minimum(spare, shared)
+    spare = spare - steps
+    taken = np.minimum(spare, SLACK * (per_decoding or 0.0) * decoding)
+    spare = spare - taken
+    logged = np.clip(or_zero(rows.queue) - behind - taken, 0.0, None)
     told = np.minimum(spare, logged)
     spare = spare - told
     crowded = _crowding(spare, load, known)
     spare = spare - crowded
+    other = steps + taken + told + crowded
+    if slots is not None and held:
+        # Whoever found all slots taken waited for one; nothing else is left to wait for.
+        other = other + np.where(slots.full, spare, 0.0)
+    some = thin(rows.n)
+    follows_decoding = follows(load.decoding[some], residual[some])
+    follows_waiting = follows(load.waiting[some], residual[some])
+    ahead = (follows_decoding or 0.0) - (follows_waiting or 0.0)
+    by_chance = slots is not None and slots.by_chance
+    if ahead > 0.1 and (follows_decoding or 0.0) > 0.6:
+        by_chance = False  # no slots, but something that goes with those who decode
+    decoded = other if held else steps + _decoding(steps, taken, told, crowded, behind, by_chance)
     again = np.divide(
         or_zero(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
     )
@@ -94,23 +129,40 @@ def split(rows: Rows, fixed: Array, new: Array, repeated: Array, load: Load) -> 
         "fixed": fixed,
         "queue_behind_repeated": behind * again,
         "queue_behind_new": behind * (1 - again),
-        "queue_other": slots + told + crowded,
+        "queue_other": other,
         "prefill_repeated": repeated,
         "prefill_new": new,
     }
     accounts = {name: np.where(known, value, np.nan) for name, value in values.items()}
     accounts["unexplained"] = rows.ttft - sum(accounts.values())
-    some = thin(rows.n)
     return Ledger(
         accounts=accounts,
-        decoding=np.where(known, slots, np.nan),
+        decoding=np.where(known, decoded, np.nan),
+        steps=np.where(known, steps, np.nan),
         residual=residual,
         per_backlog=per_backlog,
         per_decoding=per_decoding,
         follows_backlog=follows(load.backlog[some], residual[some]),
-        follows_decoding=follows(load.decoding[some], residual[some]),
+        follows_decoding=follows_decoding,
         follows_running=follows(load.running[some], residual[some]),
     )
+
+
+def _decoding(
+    steps: Array, taken: Array, told: Array, crowded: Array, behind: Array, by_chance: bool
+) -> Array:
+    """The part of the wait that goes with others in flight which is laid to their decoding.
+
+    Where a good part of it is steps that decode for others, and prefill ahead takes little, more
+    such steps are what fills the rest. Otherwise a count of requests is no proof: it also grows
+    with every queue, and first tokens that come whatever requests end wait for no slot.
+    """
+    rest = taken + told + crowded
+    stepped, ahead = float(steps.sum()), float(behind.sum())
+    whole = stepped + float(rest.sum())
+    if stepped >= STEPS_FROM * whole and ahead < STEPS_FROM * whole:
+        return rest
+    return np.zeros(len(steps)) if by_chance else taken
 
 
 def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:

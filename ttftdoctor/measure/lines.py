@@ -371,6 +371,11 @@ class Lines:
         """The line of one model code."""
         return self.by_model.get(code, self.main)
 
+    def before(self) -> Lines:
+        """The same with the lines from before a change for all rows."""
+        early = {code: line for code, line in self.by_model.items() if code < AFTER}
+        return Lines(self.main, early, self.codes % AFTER)
+
     def each(self) -> list[tuple[NDArray[np.bool_], Prefill]]:
         """Masks that cover all rows, each with its line."""
         rest = np.ones(len(self.codes), dtype=bool)
@@ -398,14 +403,31 @@ def model_groups(rows: Rows) -> list[NDArray[np.bool_]]:
     return [np.ones(rows.n, dtype=bool)]
 
 
-def fit_lines(rows: Rows, load: Load) -> Lines | None:
+#: Added to the code of a model for the rows after a change.
+AFTER = 1 << 20
+
+
+def fit_lines(rows: Rows, load: Load, after: Mask | None = None) -> Lines | None:
     """Fit one prefill line a model, or one for all; a bare level where tokens are unknown.
 
-    None without any usable TTFT.
+    ``after`` are rows since a change of the service: they get lines of their own, and the main
+    line is one from before. None without any usable TTFT.
     """
     scope = rows.scopes.get("model")
     codes = scope.codes if scope is not None else np.zeros(rows.n, dtype=np.int64)
     groups = model_groups(rows)
+    if after is not None:
+        if len(groups) == 1:
+            codes = np.zeros(rows.n, dtype=np.int64)
+        halves = [(mask & ~after, mask & after) for mask in groups]
+        enough = [all((half & rows.measured).sum() >= 6 for half in pair) for pair in halves]
+        groups = [
+            part
+            for mask, pair, both in zip(groups, halves, enough, strict=True)
+            for part in (pair if both else (mask,))
+        ]
+        split = [pair[1] for pair, both in zip(halves, enough, strict=True) if both]
+        codes = codes + AFTER * np.any(split, axis=0) if split else codes
     if len(groups) > 1:
         fitted: dict[int, tuple[int, Prefill]] = {}
         for mask in groups:
@@ -414,7 +436,8 @@ def fit_lines(rows: Rows, load: Load) -> Lines | None:
                 code = int(codes[np.argmax(mask)])
                 fitted[code] = (int((mask & rows.measured).sum()), line)
         if fitted:
-            main = max(fitted.values(), key=lambda pair: pair[0])[1]
+            early = {k: pair for k, pair in fitted.items() if k < AFTER} or fitted
+            main = max(early.values(), key=lambda pair: pair[0])[1]
             return Lines(main, {k: line for k, (_, line) in fitted.items()}, codes)
     line = _fit_or_level(rows, load, None, RESAMPLES)
     return None if line is None else Lines(line, {}, codes)
@@ -425,9 +448,7 @@ def part_of(load: Load, mask: NDArray[np.bool_] | NDArray[np.intp]) -> Load:
     return Load(**{name: value[mask] for name, value in load.__dict__.items()})
 
 
-def _fit_or_level(
-    rows: Rows, load: Load, within: Mask | None, resamples: int
-) -> Prefill | None:
+def _fit_or_level(rows: Rows, load: Load, within: Mask | None, resamples: int) -> Prefill | None:
     line = fit_prefill(rows, load, within, resamples=resamples)
     measured = rows.measured if within is None else rows.measured & within
     if line is not None or not measured.any():

@@ -19,6 +19,10 @@ from ttftdoctor.stats import Array, quantile_fit
 WORTH = 64
 #: How sure the timing alone can make of reuse, at best.
 SURE_AT_BEST = 0.93
+#: A first turn counts for this many later ones at most.
+MOST_WEIGHT = 10.0
+#: ... where there are this many of them; one or two may be anything.
+FEWEST_FIRST = 8
 #: Standard errors by which one line must be nearer to the TTFTs, request by request.
 STEADY = 2.3
 #: How sure one is of a model by the others of its log.
@@ -62,8 +66,12 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
         index = np.sort(np.random.default_rng(9).choice(index, 3000, replace=False))
     inputs, repeated = rows.inputs[index], np.nan_to_num(rows.repeated[index])
     ttft, again = rows.ttft[index], later[index]
-    loss_none, none = _best(inputs, np.zeros_like(inputs), ttft)
-    loss_full, full = _best(inputs - repeated, repeated, ttft)
+    # First turns say what new tokens cost, the others what repeated ones do: both must be heard.
+    few, many = np.sum(~again), np.sum(again)
+    fair = np.clip(many / few, 1.0, MOST_WEIGHT) if few >= FEWEST_FIRST else 1.0
+    weight = np.where(again, 1.0, fair)
+    loss_none, none = _best(inputs, np.zeros_like(inputs), ttft, weight)
+    loss_full, full = _best(inputs - repeated, repeated, ttft, weight)
     gap = none - full
     clear = again & (np.abs(gap) > 0.25 * ttft)
     hits = None
@@ -149,9 +157,7 @@ def _as_slow_as_first(
     return bool(mostly_old and same_length and long and 0.85 <= ratio <= 1.3)
 
 
-def _cheap_hits(
-    inputs: Array, repeated: Array, ttft: Array, session: NDArray[np.int64]
-) -> bool:
+def _cheap_hits(inputs: Array, repeated: Array, ttft: Array, session: NDArray[np.int64]) -> bool:
     """Repeated tokens cost something, but much less than new ones: hits that are not free.
 
     Where a large constant and noise hide the rest, neither line of :func:`infer` wins. Then the
@@ -193,7 +199,7 @@ def _steadily_nearer(ttft: Array, none: Array, full: Array) -> str:
     return "unknown"
 
 
-def _best(uncached: Array, context: Array, ttft: Array) -> tuple[float, Array]:
+def _best(uncached: Array, context: Array, ttft: Array, weight: Array) -> tuple[float, Array]:
     """Best line over the trial costs of a hit: mean relative residual, and the fitted TTFT."""
     u, c = np.maximum(uncached, 1.0) / 1e3, context / 1e3
     scale = ttft + float(np.median(ttft))
@@ -205,8 +211,8 @@ def _best(uncached: Array, context: Array, ttft: Array) -> tuple[float, Array]:
         if len(u) >= 12:
             columns.append(work * (c + u / 2))
         x = np.column_stack(columns)
-        fit = quantile_fit(x, ttft, tau=0.5, scale=scale)
-        loss = float(np.mean(np.abs(fit.residual) / scale))
+        fit = quantile_fit(x, ttft, tau=0.5, scale=scale / weight)
+        loss = float(np.average(np.abs(fit.residual) / scale, weights=weight))
         if best is None or loss < best[0]:
             best = (loss, x @ fit.coef)
     assert best is not None

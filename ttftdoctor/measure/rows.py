@@ -51,8 +51,11 @@ class Rows:
 
     ``repeated`` counts prompt tokens an earlier request had computed (best estimate), with bounds
     ``repeated_low`` and ``repeated_high``; ``cached`` is what was served from a cache, logged or
-    (``cached_basis``) inferred; ``uncached`` is input less cached. Columns that are not in the log
-    share one array: no array may be written to.
+    (``cached_basis``) inferred; ``uncached`` is input less cached. ``broken`` is 1 where the blocks
+    show that a prompt changed within its history, 0 where they show that it did not. ``unrelated``:
+    no session is named, and the lengths show no conversations. ``place`` is the row of the request
+    table that each was made from. Columns that are not in the log share one array: no array may be
+    written to.
     """
 
     n: int
@@ -80,6 +83,7 @@ class Rows:
     previous_output: Array
     gap: Array
     moved: Array
+    broken: Array
     repeated: Array
     repeated_low: Array
     repeated_high: Array
@@ -89,8 +93,10 @@ class Rows:
     cached_logged: bool = False
     cached_basis: str = "unknown"
     cached_sure: float = 1.0
+    unrelated: bool = False
     order_known: bool = True
     notes: tuple[str, ...] = ()
+    place: NDArray[np.uint32] | None = None
 
     @cached_property
     def uncached(self) -> Array:
@@ -160,6 +166,7 @@ def prepare(requests: pl.DataFrame) -> Rows:
         pl.lit(None, dtype=c.dtype).alias(c.name) for c in frame if c.null_count() == len(c)
     )
     order_known = frame["start"].null_count() < (1 - COVERED) * frame.height
+    frame = frame.with_row_index("place")
     if order_known:
         frame = _in_order(frame)
     frame = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
@@ -258,7 +265,7 @@ def _sessions(
         lasting = np.maximum(lasting, or_zero(_seconds(frame, "ttft_us")))
         group = (
             frame.select(
-                pl.concat_str(["model", "tenant"], separator="\t", ignore_nulls=True)
+                pl.concat_str(["model", "tenant", "route"], separator="\t", ignore_nulls=True)
                 .fill_null("")
                 .rank("dense")
             )
@@ -269,10 +276,19 @@ def _sessions(
         found = links.by_arithmetic(
             start, start + lasting, _floats(frame, "input_tokens"),
             _floats(frame, "output_tokens"), _floats(frame, "cached_tokens"), group,
+            _codes(frame["replica"])[0], _floats(frame, "reasoning_tokens"),
         )  # fmt: skip
         if found is not None:
             notes.append(found.note)
-            return frame.with_columns(pl.Series("session", found.session)), "linked"
+        if found is not None and found.loose is not None:
+            return frame.with_columns(
+                _or_null("session", found.session),
+                pl.Series("likely", found.loose.repeated, nan_to_null=True),
+                pl.Series("likely_high", found.loose.repeated_high, nan_to_null=True),
+                pl.Series("likely_pause_us", found.loose.pause_s * 1e6, nan_to_null=True),
+                pl.Series("likely_moved", found.loose.moved, nan_to_null=True),
+                pl.Series("headless", found.loose.headless),
+            ), "linked"
     return frame.with_columns(pl.lit(None, dtype=pl.Int64).alias("session")), "none"
 
 
@@ -284,6 +300,9 @@ def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """
     place, before = _places(frame["session"].fill_null(-1).to_numpy())
     frame = frame.with_columns(_or_null("before", before))
+    if "headless" in frame.columns:
+        turn = pl.when(~pl.col("headless")).then(_or_null("turn", place))
+        return frame.with_columns(turn.alias("turn"))
     if not _covered(frame, "turn"):
         return frame.with_columns(_or_null("turn", place))
     shift = 1 if frame["turn"].min() == 0 else 0
@@ -316,11 +335,18 @@ def _previous(frame: pl.DataFrame) -> pl.DataFrame:
     def before(expr: pl.Expr) -> pl.Expr:
         return expr.gather(pl.col("before"))
 
-    return frame.with_columns(
+    frame = frame.with_columns(
         before(pl.col("input_tokens")).alias("previous_input"),
         before(pl.col("output_tokens").fill_null(0)).alias("previous_output"),
         (pl.col("start") - before(ended)).alias("gap_us"),
         (pl.col("replica") != before(pl.col("replica"))).alias("moved"),
+    )
+    if "likely" not in frame.columns:
+        return frame
+    # Of those that may continue several, what holds for the likeliest, or for most of these.
+    return frame.with_columns(
+        pl.coalesce("gap_us", pl.col("likely_pause_us").cast(pl.Int64)).alias("gap_us"),
+        pl.coalesce(pl.col("moved"), pl.col("likely_moved").cast(pl.Boolean)).alias("moved"),
     )
 
 
@@ -330,17 +356,11 @@ def _repeated(
     """Add ``repeated`` and its bounds by the best evidence there is."""
     total = pl.col("input_tokens")
     cached = pl.col("cached_tokens").fill_null(0)
-    if _covered(frame, "prefix_blocks") and frame["block_tokens"].null_count() < frame.height:
-        seen = _seen_blocks(frame)
-        frame = frame.join(seen, on="row", how="left", maintain_order="left")
-        tokens = pl.min_horizontal(
-            pl.col("seen").fill_null(0) * pl.col("block_tokens").cast(pl.Int64), total
-        )
-        exact = pl.max_horizontal(tokens, pl.min_horizontal(cached, total))
-        return frame.with_columns(
-            exact.alias("repeated"), exact.alias("repeated_low"), exact.alias("repeated_high")
-        ), "content"
-    if not _grows(frame):
+    frame = frame.with_columns(pl.lit(None, dtype=pl.Boolean).alias("broken"))
+    by_content = (
+        _covered(frame, "prefix_blocks") and frame["block_tokens"].null_count() < frame.height
+    )
+    if not by_content and not _grows(frame):
         nothing = (
             pl.min_horizontal(cached, total)
             if _covered(frame, "cached_tokens")
@@ -354,18 +374,25 @@ def _repeated(
     # An input clearly shorter than the last one was compacted: what is left of it is unknown.
     grown = total >= (pl.col("previous_input") * 0.98).cast(pl.Int64)
     first = pl.col("session").is_not_null() & pl.col("previous_input").is_null()
-    high = (
+    high: pl.Expr = (
         pl.when(first).then(0)
         .when(pl.col("previous_input").is_not_null()).then(pl.min_horizontal(total, previous))
     )  # fmt: skip
-    low = (
+    low: pl.Expr = (
         pl.when(first).then(0)
         .when(grown).then(pl.min_horizontal(total, pl.col("previous_input")))
         .when(pl.col("previous_input").is_not_null()).then(0)
     )  # fmt: skip
     # An input shorter than all that was said so far left the last answer (or its thinking) out.
     kept = pl.when(total >= previous).then(high).otherwise(low)
-    best = pl.when(first).then(0).when(grown).then(kept)
+    best: pl.Expr = pl.when(first).then(0).when(grown).then(kept)
+    if "likely" in frame.columns:  # who may continue several repeats what these hold, weighed
+        loose = pl.col("likely").is_not_null()
+        best = pl.when(loose).then(pl.col("likely").cast(pl.Int64)).otherwise(best)
+        low = pl.when(loose).then(0).otherwise(low)
+        high = pl.when(loose).then(pl.col("likely_high").cast(pl.Int64)).otherwise(high)
+    if by_content:
+        return _by_content(frame, best), "content"
     reported = _covered(frame, "cached_tokens")
     has_sessions = frame["session"].null_count() < frame.height
     if reported:
@@ -380,6 +407,39 @@ def _repeated(
         best.alias("repeated"), low.alias("repeated_low"), high.alias("repeated_high")
     )
     return frame, "inferred" if has_sessions else "none"
+
+
+def _by_content(frame: pl.DataFrame, history: pl.Expr) -> pl.DataFrame:
+    """Repeated tokens as the blocks say, but for prompts that changed within their history.
+
+    ``broken`` are turns that are longer than the one before by what was said, and yet have no
+    more than a part of it in common: something near the head changed. Their ``history`` was
+    computed before, as text; what it could have reused as it stands is ``repeated_low``. One such
+    turn may be an edit or another agent; two in a session, or a fifth of all, are a habit.
+    """
+    frame = frame.join(_seen_blocks(frame), on="row", how="left", maintain_order="left")
+    total, cached = pl.col("input_tokens"), pl.col("cached_tokens").fill_null(0)
+    tokens = pl.min_horizontal(
+        pl.col("seen").fill_null(0) * pl.col("block_tokens").cast(pl.Int64), total
+    )
+    frame = frame.with_columns(
+        pl.max_horizontal(tokens, pl.min_horizontal(cached, total)).alias("exact"),
+        history.alias("history"),
+    )
+    torn = (
+        (pl.col("history") > 0)
+        & (pl.col("exact") < 0.7 * pl.col("history"))
+        & (pl.col("history") - pl.col("exact") > pl.max_horizontal(128, "block_tokens"))
+    ).fill_null(False)
+    later = (pl.col("history") > 0).fill_null(False)
+    habit = (torn.sum().over("session") >= 2) | (torn.sum() >= 0.2 * later.sum())
+    broken = torn & habit & pl.col("session").is_not_null()
+    frame = frame.with_columns(
+        broken.alias("broken"),
+        pl.when(broken).then(pl.col("history")).otherwise(pl.col("exact")).alias("repeated"),
+        pl.col("exact").alias("repeated_low"),
+    )
+    return frame.with_columns(pl.col("repeated").alias("repeated_high"))
 
 
 def _grows(frame: pl.DataFrame) -> bool:
@@ -464,6 +524,7 @@ def _arrays(
         previous_output=floats("previous_output"),
         gap=seconds("gap_us"),
         moved=floats("moved"),
+        broken=floats("broken"),
         repeated=floats("repeated"),
         repeated_low=floats("repeated_low"),
         repeated_high=floats("repeated_high"),
@@ -472,8 +533,10 @@ def _arrays(
         reuse_grade=reuse_grade,
         cached_logged=_covered(frame, "cached_tokens"),
         cached_basis="logged" if _covered(frame, "cached_tokens") else "unknown",
+        unrelated=links.UNRELATED in notes,
         order_known=order_known,
         notes=notes,
+        place=frame["place"].to_numpy(),
     )
 
 

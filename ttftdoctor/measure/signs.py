@@ -15,6 +15,7 @@ from ttftdoctor.evidence import (
     Cold,
     Contrast,
     ReusePattern,
+    Rhythm,
     Scoped,
     Timer,
 )
@@ -83,6 +84,8 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
         if wide and spread < 0.004 * level:
             constant_share, constant = 0.95, level
     thinking, per_token, basis = _thinking(rows)
+    if unit_mixed is None:
+        unit_mixed = _two_units(rows.ttft_logged[logged])
     factor = None
     if late.any():
         factor = float(np.median(rows.ttft_logged[late] / rows.e2e[late]))
@@ -100,6 +103,31 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
         thinking_basis=basis,
         ttft_logged_p50_s=float(np.median(rows.ttft_logged[logged])),
         e2e_p50_s=float(np.median(rows.e2e[both])) if both.any() else None,
+    )
+
+
+def _two_units(ttft: Array) -> str | None:
+    """Whether some TTFTs are in a unit 1,000 times as large as that of the rest; a sentence then.
+
+    The logarithms fall into two heaps three decades apart with nothing in between, and the lower
+    one is shorter than the way to any server and back.
+    """
+    values = ttft[ttft > 0]
+    if len(values) < 20:
+        return None
+    decades = np.sort(np.log10(values[thin(len(values))]))
+    n = len(decades)
+    first = max(1, n // 50)
+    gaps = np.diff(decades)[first - 1 : n - first]
+    cut = first + int(np.argmax(gaps))
+    low, high = decades[:cut], decades[cut:]
+    apart = float(np.median(high) - np.median(low))
+    if gaps.max() < 0.5 or not 2.4 <= apart <= 3.6 or np.quantile(low, 0.9) > np.log10(0.003):
+        return None
+    return (
+        f"{100 * len(low) / n:.0f} % of the TTFTs are about 1,000 times smaller than the rest "
+        f"({10 ** float(np.median(low)) * 1e3:.2g} ms against "
+        f"{10 ** float(np.median(high)) * 1e3:.3g} ms): they are in another unit"
     )
 
 
@@ -154,7 +182,9 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
     cached = rows.cached
     could = (repeated >= REUSABLE) & np.isfinite(cached) & np.isfinite(rows.inputs)
     if rows.reuse_grade != "content":
-        could &= np.isfinite(rows.previous_input)
+        # Of a linked log, turns without a number continue somebody, though not a certain one.
+        lone = rows.session_grade == "linked"
+        could &= np.isfinite(rows.previous_input) | (lone & ~np.isfinite(rows.turn))
     if reset is not None:
         could &= ~reset
     n = int(could.sum())
@@ -172,6 +202,14 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
     cached, repeated, inputs = cached[at], repeated[at], rows.inputs[at]
     # What every prompt shares (a system prompt) may stay cached when the history is gone.
     base = _shared_base(cached, repeated)
+    telling = repeated - base >= REUSABLE  # others have too little beyond it to be asked
+    if 3 <= telling.sum() < len(at):
+        at, cached, repeated, inputs = (
+            at[telling],
+            cached[telling],
+            repeated[telling],
+            inputs[telling],
+        )
     kept = np.clip((cached - base) / np.maximum(repeated - base, 1.0), 0.0, None)
     hit, miss = kept >= 0.5, kept < 0.2
     stuck_at, stuck_share = _stuck(cached, repeated, inputs)
@@ -216,8 +254,74 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         basis=rows.cached_basis,
         basis_sure=rows.cached_sure,
         ever_hit=bool(hit.any()),
+        broken_share=_broken(rows.broken[at], miss),
+        rhythm=_rhythm(rows, at, np.flatnonzero(chosen)),
         first_turn_cached_share=float(first_turn_cached / max(first_turn_input, 1.0)),
     )
+
+
+def _broken(broken: Array, miss: Mask) -> float | None:
+    known = miss & np.isfinite(broken)
+    return float(broken[known].mean()) if known.sum() >= 3 else None
+
+
+#: Periods of stamps that people put into prompts, seconds.
+CLOCKS = (60.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 86400.0)
+#: Misses keep time when this part of misses and hits, on average, falls into step.
+IN_STEP = 0.93
+
+
+def _rhythm(rows: Rows, at: Index, some: Index) -> Rhythm | None:
+    """Whether just those turns miss between which and the last a clock ticked or a count was full.
+
+    A prompt that holds the minute or the day changes at the tick; one whose summary or memory is
+    rewritten every so manieth turn changes with that turn. Neither cares for pauses or traffic,
+    so a rhythm must tell hits from misses better than any pause does. ``some`` are all rows of the
+    sessions looked at.
+    """
+    cached, repeated = rows.cached[at], rows.repeated[at]
+    short = cached < 0.8 * repeated
+    if rows.session_grade == "none" or not short.any():
+        return None
+    # What all prompts share up to the change stays cached: turns with little more say nothing.
+    places, counts = np.unique(np.round(cached[short] / 16), return_counts=True)
+    telling = repeated - 16 * float(places[counts.argmax()]) >= 2 * REUSABLE
+    at, miss = at[telling], short[telling]
+    hit = ~miss
+    if miss.sum() < 5 or hit.sum() < 5:
+        return None
+
+    def told(flags: Mask) -> float:
+        return 0.5 * float(flags[miss].mean() + (~flags)[hit].mean())
+
+    best: Rhythm | None = None
+    if rows.epoch_us is not None:
+        # A turn is stamped when it is sent.
+        order = some[np.lexsort((rows.start[some], rows.session[some]))]
+        same = rows.session[order[1:]] == rows.session[order[:-1]]
+        before = np.full(rows.n, np.nan)
+        before[order[1:][same]] = rows.start[order[:-1][same]]
+        known = np.isfinite(before[at])
+        if known.mean() >= 0.9:
+            now = rows.epoch_us / 1e6 + rows.start[at]
+            then = rows.epoch_us / 1e6 + np.where(known, before[at], rows.start[at])
+            for period in CLOCKS:
+                score = told(np.floor(now / period) != np.floor(then / period))
+                if best is None or score > best.told:
+                    best = Rhythm("clock", period, score)
+    turn = rows.turn[at]
+    if np.isfinite(turn).all():
+        number = turn.astype(np.int64)
+        for period in range(2, 7):
+            for place in range(period):
+                score = told(number % period == place)
+                if best is None or score > best.told:
+                    best = Rhythm("turns", float(period), score)
+    if best is None or best.told < IN_STEP:
+        return None
+    gap = rows.gap[at]
+    pauses = np.quantile(gap[np.isfinite(gap)], np.linspace(0.02, 0.98, 49))
+    return best if best.told >= 0.03 + max(told(gap > pause) for pause in pauses) else None
 
 
 def _auc(values: Array, miss: Mask, hit: Mask) -> float | None:
@@ -448,12 +552,16 @@ def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[
     lengths: list[float] = []
     emptied = np.sort(rows.start[reset])
     together = _slow_and_empty(rows, predicted)
+    opened = float(rows.start[known].min()) if known.any() else 0.0
     for arrived in by_server(rows, known):
         if len(arrived) < 12:
             continue
         at = arrived[np.argsort(rows.start[arrived] + rows.ttft[arrived], kind="stable")]
         arrive, first, own = rows.start[at], rows.start[at] + rows.ttft[at], predicted[at]
-        silence = np.diff(first, prepend=first[0])
+        # A server that joins a log already running was silent until its first token; what was
+        # before the first token of the log itself is not known.
+        joined = arrive.min() > opened + 1.0
+        silence = np.diff(first, prepend=min(arrive.min(), first[0]) if joined else first[0])
         excess = np.minimum(silence, rows.ttft[at]) - own
         late = rows.ttft[at] - own
         slow = np.flatnonzero((late > np.maximum(1.0, 1.5 * own)) & (excess > 0.1 * late))
@@ -480,10 +588,11 @@ def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[
                 waited = np.maximum(waited, np.where(who == at[end], late[end], 0.0))
             waits[who] = np.maximum(waits[who], np.minimum(waited, rows.ttft[who]))
             lengths.append(float(finish - begin))
-    hit = waits > 0.25
+    # A server whose slots decoding holds gives no first tokens either, and is not silent.
+    left = ledger.accounts["unexplained"] + ledger.wait - ledger.decoding
+    hit = (waits > 0.25) & (or_zero(left) > 0.25)
     if hit.sum() < (2 if together else 3) or len(lengths) > max(6, 0.05 * known.sum()):
         return None
-    left = ledger.accounts["unexplained"] + ledger.wait
     seconds = np.where(hit, np.minimum(waits, np.clip(or_zero(left), 0, None)), 0.0)
     whole = np.isfinite(left)
     rest = whole & ~hit
@@ -558,17 +667,21 @@ def change_of(
     none = np.zeros(rows.n)
     if not rows.order_known:
         return None, none
-    net = rows.ttft - or_zero(ledger.wait)
+    # Steps that decode for others are part of what any request takes, and are foretold as such.
+    net = rows.ttft - or_zero(ledger.wait - ledger.steps)
     known = np.isfinite(net) & np.isfinite(predicted) & (predicted > 0) & ~(rows.attempts > 1)
-    index = np.flatnonzero(known)
-    n = len(index)
-    if n < 30:
-        return None, none
-    x = net[index] / predicted[index]
-    if n > MOST_ROWS and _jump(x[thin(n)]) is None:
-        return None, none  # of a huge log a sample decides whether there is anything to find
-    jump = _jump(x)
-    if jump is None:
+    every = np.flatnonzero(known)
+    # Where a constant is most of TTFT, only long prefills show that their cost has changed.
+    work = predicted - or_zero(ledger.accounts["fixed"])
+    heavy = every[work[every] >= 0.6 * predicted[every]]
+    for index in (every, heavy):
+        x = net[index] / predicted[index]
+        if len(index) > MOST_ROWS and _jump(x[thin(len(index))]) is None:
+            continue  # of a huge log a sample decides whether there is anything to find
+        jump = _jump(x) if len(index) >= 30 else None
+        if jump is not None:
+            break
+    else:
         return None, none
     at, p, ratio = jump
     running = load.running[index]
@@ -578,15 +691,15 @@ def change_of(
         load_ratio = float((high + 0.5) / (low + 0.5))
     row = int(index[at + 1])
     seconds = np.zeros(rows.n)
-    late = index[at + 1 :]
-    # Twice the typical spread before is not believed to be the change.
-    seconds[late] = np.clip(net[late] * (1 - 1 / ratio), 0, None)
+    late = every[every >= row]
+    # More than nothing for each of them: it marks who came after.
+    seconds[late] = np.clip(net[late] * (1 - 1 / ratio), 1e-9, None)
     whole = np.isfinite(ledger.accounts["unexplained"])
     return Change(
         at=moment(rows, row), row=int(rows.line[row]), ratio=ratio, p_value=p,
-        before_p50_s=float(np.median(rows.ttft[index[: at + 1]])),
+        before_p50_s=float(np.median(rows.ttft[every[every < row]])),
         after_p50_s=float(np.median(rows.ttft[late])),
-        n_before=at + 1, n_after=len(late), seconds=float(seconds[whole].mean()),
+        n_before=int((every < row).sum()), n_after=len(late), seconds=float(seconds[whole].mean()),
         version=_version(rows, index, at), load_ratio=load_ratio,
     ), seconds  # fmt: skip
 

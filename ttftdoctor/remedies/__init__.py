@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.treatment import Treatment
+from ttftdoctor.units import share
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Remedy:
     """One remedy.
 
     ``always`` remedies are predicted for every log; the others only where one of ``helps`` is
-    present. ``fits`` says whether the log knows enough to predict it.
+    present. ``fits`` says whether the log knows enough to predict it. ``acts_on`` names the
+    accounts of the ledger that it can shrink: where they are small, there is little to gain, and
+    :func:`why_little` says so. ``doubt`` says why the gain may not come at all, or None.
     """
 
     id: str
@@ -42,5 +45,44 @@ class Remedy:
     assumptions: tuple[str, ...]
     cost: str
     helps: tuple[str, ...]
+    acts_on: tuple[str, ...] = ()
+    doubt: Callable[[Evidence], str | None] | None = None
     always: bool = False
     fits: Callable[[Evidence], bool] | None = None
+
+
+#: Below this gain it is said why there is so little.
+LITTLE = 0.02
+
+_WORDS = {
+    "fixed": "the constant part",
+    "queue_behind_repeated": "waiting behind repeated prefill",
+    "queue_behind_new": "waiting behind new prefill",
+    "queue_other": "waiting for slots and steps",
+    "prefill_repeated": "prefill of repeated tokens",
+    "prefill_new": "prefill of new tokens",
+    "unexplained": "what nothing explains",
+}
+
+
+def why_little(remedy: Remedy, evidence: Evidence, gain: float) -> str | None:
+    """A sentence where there is nothing, or less than nothing, to gain; None where there is."""
+    row = next((row for row in evidence.ledger if row.group == "all"), None)
+    if gain >= LITTLE or row is None or row.ttft_mean_s <= 0:
+        return None
+    if gain <= -LITTLE:
+        return "it would make things slower: what it moves or adds weighs more than what it saves"
+    parts = {name: max(row.accounts[name], 0.0) / row.ttft_mean_s for name in row.accounts}
+    words = _joined([_WORDS[name] for name in remedy.acts_on])
+    acted = sum(parts[name] for name in remedy.acts_on)
+    most = max(parts, key=lambda name: parts[name])
+    if acted < 0.1 and most not in remedy.acts_on:
+        return (
+            f"no gain: it acts on {words}, {share(acted)} of the mean TTFT; "
+            f"most is {_WORDS[most]} ({share(parts[most])})"
+        )
+    return f"no gain: {words} make up {share(acted)} of the mean TTFT, but it would not shrink them"
+
+
+def _joined(words: list[str]) -> str:
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

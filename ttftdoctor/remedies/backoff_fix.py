@@ -17,6 +17,17 @@ def fits(evidence: Evidence) -> bool:
     return evidence.population.with_ttft > 0
 
 
+def doubt(evidence: Evidence) -> str | None:
+    """A limit that refuses does not rise because clients wait more cleverly."""
+    attempts = evidence.attempts
+    if attempts is None or (attempts.rate_limited == 0 and attempts.near_n == 0):
+        return None
+    return (
+        "a limit refused requests: only what clients wait beyond its own pace goes away, and the "
+        "log does not say how much that is"
+    )
+
+
 REMEDY = Remedy(
     id="backoff_fix",
     order=100,
@@ -25,6 +36,8 @@ REMEDY = Remedy(
     assumptions=("requests that were retried cost what the others cost",),
     cost="a first-token deadline and health checks on upstreams",
     helps=("retry_or_ratelimit",),
+    acts_on=("unexplained",),
     always=False,
+    doubt=doubt,
     fits=fits,
 )

@@ -23,11 +23,12 @@ REMEDY = Remedy(
     title="Chunked prefill",
     treat=treat,
     assumptions=(
-        "prefill is shared out in step with the work of each request",
-        "the total work stays: who waits changes, not how much",
+        "each step shares prefill out equally among all requests that are there",
+        "the total work stays: who waits changes; short prompts gain what long ones lose",
     ),
     cost="a little throughput; long prompts finish later",
     helps=("queueing_saturation", "organic_long_input"),
+    acts_on=("queue_behind_repeated", "queue_behind_new"),
     always=True,
     fits=fits,
 )

@@ -9,7 +9,7 @@ from ttftdoctor.treatment import Treatment
 
 def treat(settings: Settings) -> Treatment:
     """How the log is served with it."""
-    return Treatment(fair=True, decode_apart=True)
+    return Treatment(decode_apart=True)
 
 
 def fits(evidence: Evidence) -> bool:
@@ -23,11 +23,12 @@ REMEDY = Remedy(
     title="Separate prefill and decode pools",
     treat=treat,
     assumptions=(
-        "decoding no longer takes slots or steps of prefill",
-        "the total prefill work stays; moving the KV cache costs nothing",
+        "as many replicas as now prefill, and others decode: slots and steps are no longer shared",
+        "the total prefill work stays: who waits changes; moving the KV cache costs nothing",
     ),
     cost="a second pool and the transfer of the KV cache; the total work stays",
     helps=("decode_contention",),
+    acts_on=("queue_other",),
     always=True,
     fits=fits,
 )

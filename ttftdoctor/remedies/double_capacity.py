@@ -23,11 +23,13 @@ REMEDY = Remedy(
     title="Double capacity",
     treat=treat,
     assumptions=(
-        "twice the replicas share the same arrivals",
-        "a single request is prefilled no faster",
+        "twice the replicas share the arrivals, halfway between one line for all and drawn lots",
+        "a single request is prefilled no faster; sessions that move find their history less often",
+        "more room for caches is not counted",
     ),
     cost="twice the machines",
     helps=("queueing_saturation", "decode_contention"),
+    acts_on=("queue_behind_repeated", "queue_behind_new", "queue_other"),
     always=True,
     fits=fits,
 )

@@ -25,6 +25,7 @@ REMEDY = Remedy(
     assumptions=("the slow path costs what the fast one costs",),
     cost="work on the gateway or network",
     helps=("fixed_overhead",),
+    acts_on=("fixed",),
     always=False,
     fits=fits,
 )

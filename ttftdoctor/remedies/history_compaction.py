@@ -23,11 +23,14 @@ REMEDY = Remedy(
     title="History compaction",
     treat=treat,
     assumptions=(
-        "inputs of later turns are cut to the length given with --compact-to",
-        "prefill falls with the tokens; the inference that compacts is not in the gain",
+        "an input a quarter longer than --compact-to is cut to it, and grows again from there",
+        "each compaction reads its history once more as a request of its own, which others wait "
+        "behind; writing the summary is not counted",
+        "nothing of a summary is in a cache before it is first sent",
     ),
-    cost="one more inference at each compaction, and detail of the history",
+    cost="an inference of its own at each compaction, and detail of the history is lost",
     helps=("repeated_prefix_no_reuse", "organic_long_input"),
+    acts_on=("prefill_repeated", "prefill_new", "queue_behind_repeated", "queue_behind_new"),
     always=True,
     fits=fits,
 )

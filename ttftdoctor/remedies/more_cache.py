@@ -28,6 +28,7 @@ REMEDY = Remedy(
     ),
     cost="memory (device, host or disk), or the price of a longer lifetime",
     helps=("cache_eviction",),
+    acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,
     fits=fits,
 )

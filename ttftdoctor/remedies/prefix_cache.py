@@ -23,11 +23,12 @@ REMEDY = Remedy(
     title="Prefix cache",
     treat=treat,
     assumptions=(
-        "every repeated token is served from the cache, in blocks of 16",
+        "every repeated token that its replica had is served from the cache, in blocks of 16",
         "cached tokens cost what the fitted line says of them",
     ),
     cost="KV memory for the histories between turns; computes once and collects on every turn",
     helps=("repeated_prefix_no_reuse",),
+    acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=True,
     fits=fits,
 )

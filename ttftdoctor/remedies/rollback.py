@@ -25,6 +25,7 @@ REMEDY = Remedy(
     assumptions=("the earlier version does the same work at its earlier cost",),
     cost="whatever the new version brought",
     helps=("deploy_regression",),
+    acts_on=("prefill_new", "prefill_repeated", "unexplained"),
     always=False,
     fits=fits,
 )

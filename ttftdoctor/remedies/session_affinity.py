@@ -9,7 +9,7 @@ from ttftdoctor.treatment import Treatment
 
 def treat(settings: Settings) -> Treatment:
     """How the log is served with it."""
-    return Treatment(reuse=True)
+    return Treatment(reuse=True, pinned=True)
 
 
 def fits(evidence: Evidence) -> bool:
@@ -23,11 +23,12 @@ REMEDY = Remedy(
     title="Session affinity",
     treat=treat,
     assumptions=(
-        "a session stays on the replica that holds its history",
-        "load stays spread evenly",
+        "a session stays on the replica it began on, which still has its history",
+        "sessions are spread as evenly as they began",
     ),
     cost="a router that keeps sessions; hot sessions may unbalance replicas",
     helps=("affinity_loss",),
+    acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,
     fits=fits,
 )

@@ -25,6 +25,7 @@ REMEDY = Remedy(
     assumptions=("what changes is moved behind what does not, and the cache does the rest",),
     cost="a change in the client or its prompt template",
     helps=("cache_busting_prefix",),
+    acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,
     fits=fits,
 )

@@ -25,6 +25,7 @@ REMEDY = Remedy(
     assumptions=("no request meets a cold replica",),
     cost="idle replicas kept up",
     helps=("cold_start",),
+    acts_on=("unexplained",),
     always=False,
     fits=fits,
 )
