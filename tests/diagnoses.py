@@ -11,20 +11,24 @@ from ttftdoctor.diagnosis import (
     CostLines,
     DecodeLine,
     Diagnosis,
+    Experiment,
     Finding,
     Floor,
     Gain,
     Grades,
     Input,
     LedgerRow,
+    Money,
     Population,
     PrefillLine,
+    PricedModel,
     RepeatedPrefix,
     Slice,
     Slo,
     Splits,
     Statement,
     Verdict,
+    WorstRow,
 )
 
 VERSION = "0.0.0"
@@ -199,6 +203,15 @@ def _gain(
     )
 
 
+def _worst(
+    ident: str | None, session: str, turn: int, start: str, ttft: float, seconds: float
+) -> WorstRow:
+    return WorstRow(
+        request_id=ident, path="logs/2026-03-10.jsonl.gz", line=1_904, session_id=session,
+        turn=turn, start=start, ttft_s=ttft, seconds=seconds,
+    )  # fmt: skip
+
+
 def sick() -> Diagnosis:
     """A chat service without prefix caching, at its worst in the afternoon peak."""
     judged: dict[str, Finding] = {
@@ -241,6 +254,17 @@ def sick() -> Diagnosis:
                 ),
             ),
             confidence=0.94,
+            rows=(
+                _worst("r-0815", "s12", 6, "2026-03-10T15:04:05Z", 2.41, 1.77),
+                _worst(None, "s31", 8, "2026-03-10T15:40:11Z", 2.2, 1.7),
+            ),
+            worked_example=Statement(
+                "request r-0815 (session s12, turn 6): 2.41 s = 60 ms fixed + 1.83 s of prefill "
+                "for 25,120 tokens (24,300 of them repeated: 1.77 s) + 480 ms waiting (390 ms "
+                "behind repeated prefill) + 40 ms unexplained; 1.77 s of it laid to "
+                "repeated_prefix_no_reuse",
+                {"ttft_s": 2.41, "fixed_s": 0.06},
+            ),
         ),
         "queueing_saturation": Finding(
             id="queueing_saturation",
@@ -276,6 +300,7 @@ def sick() -> Diagnosis:
             share_of_ttft=0.0,
             evidence=(Statement("The cost per token is the same all day (within 2 %).", {}),),
             confidence=0.9,
+            ruled_out_because="the cost per token is the same all day (within 2 %)",
         ),
         "retry_or_ratelimit": Finding(
             id="retry_or_ratelimit",
@@ -340,6 +365,10 @@ def sick() -> Diagnosis:
             next_steps=(
                 "Switch on automatic prefix caching in the server; log its cached-token counter.",
                 "Log the replica of each request, so that lost affinity can be judged.",
+            ),
+            experiment=Experiment(
+                "Serve an hour with prefix caching on and log it as after.jsonl.",
+                "ttftdoctor compare logs/2026-03-10.jsonl.gz after.jsonl --remedy prefix_cache",
             ),
         ),
         causes=tuple(
@@ -412,12 +441,32 @@ def sick() -> Diagnosis:
             recomputed_share=0.7408,
             bounds=(29_100_000, 30_559_898),
             prefill_seconds_wasted=2_480.0,
-            money={
-                "currency": "USD",
-                "amount": 15.28,
-                "price_source": "price list given with --price",
-                "price_date": "2026-03-01",
-            },
+            money=Money(
+                currency="USD",
+                amount=15.28,
+                price_source="genai-prices 0.0.0",
+                price_date="2026-03-10",
+                interval=(14.55, 15.28),
+                per_day=45.84,
+                input_spent=20.63,
+                output_spent=3.11,
+                tokens_priced_share=0.97,
+                models=(
+                    PricedModel(
+                        "chat-large",
+                        "example/chat-large",
+                        40_000_000,
+                        0.55,
+                        0.05,
+                        None,
+                        2.2,
+                        None,
+                        "2026-01-01",
+                    ),
+                ),
+                refused=("chat-small",),
+                assumed=("list prices for single requests: no discount, batch or other tier",),
+            ),
             basis="this turn's input less the input and output of the turn before",
         ),
         remedies=(
@@ -716,14 +765,24 @@ def hostile() -> Diagnosis:
             scope={"model": bad[0], "route": bad[3], "tenant": bad[7], "replica": bad[1]},
             amplifiers=(Amplifier(id="queueing_saturation", share_of_ttft=0.2, text=whole),),
             next_steps=bad[:13],
+            experiment=Experiment(whole, f"ttftdoctor compare {whole}"),
         ),
         causes=(
             dataclasses.replace(
                 first,
                 evidence=tuple(Statement(text, {"name": text}) for text in bad),
                 needs=bad[:6],
+                rows=tuple(
+                    WorstRow(text, text, 1, text, 1, text, 2.0, 1.0) for text in (*bad[:4], bad[14])
+                ),
+                worked_example=Statement(f"request {whole}: 2.00 s = 2.00 s unexplained", {}),
             ),
-            *base.causes[1:],
+            *(
+                dataclasses.replace(f, ruled_out_because=bad[at % len(bad)])
+                if f.status == "ruled_out"
+                else f
+                for at, f in enumerate(base.causes[1:])
+            ),
         ),
         splits=dataclasses.replace(
             base.splits,
@@ -737,7 +796,15 @@ def hostile() -> Diagnosis:
         repeated_prefix=dataclasses.replace(
             base.repeated_prefix,
             basis=bad[3],
-            money={"currency": bad[0], "amount": 1.0, "price_source": bad[4], "price_date": bad[1]},
+            money=Money(
+                currency=bad[0],
+                amount=1.0,
+                price_source=bad[4],
+                price_date=bad[1],
+                models=(PricedModel(bad[2], bad[3], 10, 1.0, None, None, None, None, bad[6]),),
+                refused=bad[:6],
+                assumed=(bad[5],),
+            ),
         ),
         remedies=(
             dataclasses.replace(

@@ -178,19 +178,18 @@ def queueing_saturation(rng: Random) -> Planted:
 
 
 def decode_contention(rng: Random) -> Planted:
-    """Each request that is decoding at arrival makes the newcomer wait a tenth of a second."""
-    at, rows, ends, extra = 0.0, [], [], []
-    for i in range(400):
-        every = 0.5 if i // 50 % 2 else 12.0
-        at += float(rng.exponential(every))
-        inputs, outputs = int(rng.integers(100, 700)), int(rng.integers(60, 400))
-        decoding = sum(end > at for end in ends)
-        extra.append(0.1 * decoding)
-        work = FIXED_S + PER_1K_S * inputs / 1e3
-        ttft = (work + extra[-1]) * (1 + 0.02 * float(rng.standard_normal()))
+    """Twelve slots, mostly held by long answers: who finds none waits until somebody ends."""
+    at, rows, free, waits = 0.0, [], [0.0] * 12, []
+    for _ in range(400):
+        at += float(rng.exponential(0.5))
+        inputs, outputs = int(rng.integers(100, 700)), int(rng.integers(100, 450))
+        slot = int(np.argmin(free))
+        waits.append(max(free[slot] - at, 0.0))
+        work = (FIXED_S + PER_1K_S * inputs / 1e3) * (1 + 0.02 * float(rng.standard_normal()))
+        ttft = waits[-1] + work
         rows.append(row(at, inputs, outputs, ttft, cached_tokens=0, replica="gpu-0"))
-        ends.append(at + rows[-1]["latency_ms"] / 1e3)
-    return Planted(rows, float(np.mean(extra)), ("latency_ms",))
+        free[slot] = at + rows[-1]["latency_ms"] / 1e3
+    return Planted(rows, float(np.mean(waits)), ("latency_ms",))
 
 
 def organic_long_input(rng: Random) -> Planted:

@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from ttftdoctor.cli import app
 from ttftdoctor.errors import InputError, UsageError
+from ttftdoctor.hardware import Machine, roofline
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.readers import Options
-from ttftdoctor.roofline import Machine, roofline
 
 SAMPLE = Path(__file__).parent.parent / "sample_logs" / "peak_hour.jsonl"
 

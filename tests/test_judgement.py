@@ -252,3 +252,86 @@ def test_the_ledger_never_books_more_than_was_measured(tmp_path: Path) -> None:
     found = verdict(tmp_path, rows)
     whole = next(r for r in found.ledger if r.group == "all")
     assert whole.accounts["unexplained"] > -0.1 * whole.ttft_mean_s
+
+
+def batch(
+    rng: Rng, n: int, every: float, slots: int, *, gate: int | None = None, queue: bool = False
+) -> list[Row]:
+    """Short prompts and long answers in so many slots; a gate lets through fewer at a time."""
+    free = [0.0] * (slots if gate is None else gate)
+    now, rows = 0.0, []
+    for _ in range(n):
+        now += float(rng.exponential(every))
+        slot = int(np.argmin(free))
+        start = max(now, free[slot])
+        inputs, out = int(rng.integers(100, 400)), int(rng.integers(200, 600))
+        own = 0.05 + 0.1 * inputs / 1e3 + float(rng.normal(0, 0.002))
+        row = plant.row(now, inputs, out, start - now + own)
+        if queue:
+            held = start - now if gate is None else 0.0
+            row |= {"queue_ms": round(1e3 * held, 3), "prefill_ms": round(1e3 * own, 3)}
+        free[slot] = start + own + 0.02 * (out - 1)
+        rows.append(row)
+    return rows
+
+
+@pytest.mark.parametrize("queue", [False, True])
+def test_slots_that_decoding_holds_are_no_queue_of_prefill(tmp_path: Path, queue: bool) -> None:
+    """First tokens come when others end, and all slots were taken; with a queue time it is sure."""
+    found = verdict(tmp_path, batch(np.random.default_rng(21), 400, 0.9, 8, queue=queue))
+    assert found.verdict.primary_cause == "decode_contention"
+    assert found.verdict.confidence >= 0.75
+    whole = next(r for r in found.ledger if r.group == "all")
+    assert whole.accounts["queue_other"] > 0.8 * whole.ttft_mean_s
+    assert "end of another request" in " ".join(s.text for f in found.causes for s in f.evidence)
+
+
+def test_a_gate_before_an_idle_server_is_a_matter_of_measuring(tmp_path: Path) -> None:
+    """The clock starts before the client sends: the engine knows of no queue."""
+    rows = batch(np.random.default_rng(22), 300, 2.0, 64, gate=4, queue=True)
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert "before the request is at the server" in found.verdict.headline
+
+
+def test_a_gate_that_cannot_be_seen_is_named_as_alike(tmp_path: Path) -> None:
+    """Without the engine's queue time few slots and a gate look the same, and it is said."""
+    rows = batch(np.random.default_rng(22), 300, 2.0, 64, gate=4)
+    found = verdict(tmp_path, rows)
+    cause = next(f for f in found.causes if f.id == "decode_contention")
+    assert cause.status == "primary"
+    assert "queue_us" in cause.needs
+    assert any("client" in s.text for s in cause.evidence)
+    assert found.verdict.confidence <= 0.8
+
+
+def stepped(rng: Rng, n: int, every: float, per_running: float) -> list[Row]:
+    """A first token takes half a step and one more; a step takes longer with more that decode."""
+    now, ends, rows = 0.0, [], []
+    for _ in range(n):
+        now += float(rng.exponential(every))
+        ends = [end for end in ends if end > now]
+        step = 0.02 + per_running * len(ends)
+        inputs, out = int(rng.integers(50, 800)), int(rng.integers(200, 500))
+        wait = step * (1 + float(rng.uniform())) if ends else 0.0
+        ttft = 0.02 + 0.02 * inputs / 1e3 + wait
+        row = plant.row(now, inputs, out, ttft)
+        row["latency_ms"] = round(1e3 * (ttft + step * (out - 1)), 3)
+        ends.append(now + ttft + step * (out - 1))
+        rows.append(row)
+    return rows
+
+
+def test_slow_steps_are_decoding_and_no_constant(tmp_path: Path) -> None:
+    """Steps that slow down with those who share them are what first tokens wait for."""
+    found = verdict(tmp_path, stepped(np.random.default_rng(23), 500, 0.9, 0.002))
+    assert found.verdict.primary_cause == "decode_contention"
+    whole = next(r for r in found.ledger if r.group == "all")
+    assert whole.accounts["queue_other"] > 0.5 * whole.ttft_mean_s
+    assert whole.accounts["fixed"] < 0.4 * whole.ttft_mean_s
+
+
+def test_steps_that_do_not_slow_down_are_no_contention(tmp_path: Path) -> None:
+    """Any batching server decodes in the steps that first tokens come from."""
+    found = verdict(tmp_path, stepped(np.random.default_rng(24), 500, 2.0, 0.0))
+    assert found.verdict.primary_cause == "healthy"

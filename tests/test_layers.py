@@ -24,25 +24,31 @@ PACKAGE = Path(ttftdoctor.__file__).parent
 #: own name for its ``__init__`` (the contract). ``measure`` is a staircase of its own.
 FLOORS = (
     "errors units stats treatment table diagnosis",
-    "sources evidence roofline",
-    "readers causes remedies report measure",
-    "lost_reuse verdict measure.links",
-    "measure.rows",
-    "measure.load",
-    "measure.lines",
-    "measure.ledger",
-    "measure.replay measure.reuse measure.signs measure.splits",
+    "sources evidence hardware contrasts contrasts.records comparisons comparisons.records",
+    "readers causes remedies report measure simulator.scenario simulator.cache",
+    "experiment lost_reuse verdict measure.links contrasts.select",
+    "measure.rows simulator.workload",
+    "measure.load simulator.server simulator.treat",
+    "measure.lines measure.queues simulator.faults",
+    "measure.slots",
+    "measure.ledger measure.servers simulator.truth",
+    "measure.replay measure.reuse measure.signs measure.splits measure.spread",
+    "measure.worst measure.mix prices simulator.log",
     "readers.* causes.* remedies.* report.*",
-    "catalog",
+    "catalog simulator",
     "intake",
-    "examine",
-    "inspection run",
+    "contrasts.columns contrasts.words",
+    "contrasts.rank contrasts.terminal",
+    "measure.weigh comparisons.hindcast",
+    "comparisons.judge examine",
+    "comparisons.portrait comparisons.report inspection run",
+    "comparisons.flow contrasts.flow",
     "api",
     "cli",
     "__main__ __init__",
 )
 FOLDERS = ("readers", "causes", "remedies", "report")
-HEAVY = {"polars", "plotly", "numpy", "scipy", "pandas", "pyarrow", "zstandard"}
+HEAVY = {"polars", "plotly", "numpy", "scipy", "pandas", "pyarrow", "zstandard", "genai_prices"}
 
 
 def named(path: Path) -> str:

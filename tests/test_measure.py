@@ -19,8 +19,9 @@ from scipy.optimize import linprog
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, LedgerRow
 from ttftdoctor.examine import Examined, examine
 from ttftdoctor.intake import read_log
-from ttftdoctor.measure import links, replay
+from ttftdoctor.measure import links
 from ttftdoctor.measure.load import load_of
+from ttftdoctor.measure.queues import waits_of
 from ttftdoctor.measure.rows import Rows, prepare
 from ttftdoctor.run import diagnose
 from ttftdoctor.stats import auc, mean_interval, pinball, quantile_fit, rank_correlation, two_levels
@@ -75,6 +76,13 @@ def figures(d: Diagnosis) -> dict[str, Any]:
     document.pop("inputs")
     document["evidence"].pop("notes")
     document.pop("warnings")
+    document["verdict"].pop("experiment")  # its command has the path, its words the intervals
+    for cause in document["causes"]:
+        for row in cause["rows"]:
+            for name in ("path", "line", "session_id"):
+                row.pop(name)
+        if cause["worked_example"] is not None:
+            cause["worked_example"].pop("text")
     return document
 
 
@@ -387,7 +395,14 @@ def test_lengths_alone_link_one_conversation_and_never_guess_among_many(
     assert agreement(lone.session, [0] * 14) == 1.0
     rows, true = conversations(30 + seed, 5, 9, blocks=False)
     many = rows_of(tmp_path, rows)
-    assert many.session_grade == "none" or agreement(many.session, true) >= 0.75
+    before: dict[int, int] = {}
+    right = made = 0
+    for row in np.flatnonzero(many.session >= 0):
+        if (session := int(many.session[row])) in before:
+            made += 1
+            right += true[row] == true[before[session]]
+        before[session] = int(row)
+    assert right >= 0.75 * made
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -537,19 +552,22 @@ def test_waits_of_the_replay_equal_a_queue_by_hand(
     start = np.array([float(t[0]) for t in times])
     service = np.array([t[4] / 3 for t in times])
     server = np.array([t[3] for t in times])
-    ones = np.ones(len(times))
-    rows = plain_rows(start, ones, 2 * ones, server)
-    assert replay._queue(rows, service) == pytest.approx(by_hand(start, service, server), abs=1e-9)
+    expected = by_hand(start, service, server)
+    assert waits_of(start, service, server) == pytest.approx(expected, abs=1e-9)
+    shuffled = np.random.default_rng(len(times)).permutation(len(times))
+    if len(np.unique(np.stack([start, server]), axis=1).T) == len(times):
+        found = waits_of(start[shuffled], service[shuffled], server[shuffled])
+        assert found == pytest.approx(expected[shuffled], abs=1e-9)
 
 
-def test_fair_sharing_keeps_the_mean_and_changes_who_waits() -> None:
+def test_fair_sharing_leaves_the_work_and_changes_who_waits() -> None:
     model = examined("peak_hour").replay
     assert model is not None
     before = model.try_(Treatment())
     fair = model.try_(Treatment(fair=True))
     assert before.gain_share == pytest.approx(0, abs=1e-9)
     assert before.mean == pytest.approx(diagnosis("peak_hour").population.ttft_mean_s)
-    assert fair.mean == pytest.approx(before.mean, rel=1e-6)
+    assert fair.prefill_s_saved == fair.tokens_saved == 0
     assert abs(fair.p95 - before.p95) + abs(fair.p50 - before.p50) > 1e-4
 
 

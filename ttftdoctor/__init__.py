@@ -11,22 +11,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ttftdoctor.api import inspect, to_html, to_json, to_markdown, to_text
+    from ttftdoctor.comparisons.flow import compare
+    from ttftdoctor.comparisons.records import Comparison
+    from ttftdoctor.contrasts.flow import contrast
+    from ttftdoctor.contrasts.records import Contrasted
     from ttftdoctor.diagnosis import Diagnosis
     from ttftdoctor.errors import TTFTDoctorError
+    from ttftdoctor.hardware import Machine, Roofline, roofline
     from ttftdoctor.intake import Log
-    from ttftdoctor.roofline import Machine, Roofline, roofline
+    from ttftdoctor.prices import Pricing
     from ttftdoctor.run import diagnose, read
 
 _HOMES = {
+    "Comparison": "comparisons.records",
+    "Contrasted": "contrasts.records",
     "Diagnosis": "diagnosis",
     "Log": "intake",
-    "Machine": "roofline",
-    "Roofline": "roofline",
+    "Machine": "hardware",
+    "Pricing": "prices",
+    "Roofline": "hardware",
     "TTFTDoctorError": "errors",
+    "compare": "comparisons.flow",
+    "contrast": "contrasts.flow",
     "diagnose": "run",
     "inspect": "api",
     "read": "run",
-    "roofline": "roofline",
+    "roofline": "hardware",
     "to_html": "api",
     "to_json": "api",
     "to_markdown": "api",
@@ -34,11 +44,16 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparison",
+    "Contrasted",
     "Diagnosis",
     "Log",
     "Machine",
+    "Pricing",
     "Roofline",
     "TTFTDoctorError",
+    "compare",
+    "contrast",
     "diagnose",
     "inspect",
     "read",

@@ -111,6 +111,21 @@ def diagnose(
     flops: Flops = None,
     bandwidth: Bandwidth = None,
     bytes_per_param: BytesPerParam = 2.0,
+    prices: Annotated[
+        bool, typer.Option("--prices", help="Put waste and gains in money, by list prices.")
+    ] = False,
+    provider: Annotated[
+        str | None, typer.Option("--provider", help="Whose list prices, e.g. anthropic.")
+    ] = None,
+    gpu_hour_price: Annotated[
+        float | None, typer.Option("--gpu-hour-price", help="Or by what a GPU costs an hour.")
+    ] = None,
+    gpus: Annotated[
+        float | None, typer.Option("--gpus", help="GPUs of a replica; 1 if not given.")
+    ] = None,
+    currency: Annotated[
+        str | None, typer.Option("--currency", help="Label of the money; USD if not given.")
+    ] = None,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -124,6 +139,7 @@ def diagnose(
         _apart(json_, markdown, html)
         from ttftdoctor.run import diagnose as run
 
+        _load_beside()
         diagnosis = run(
             *logs,
             format=format,
@@ -132,6 +148,7 @@ def diagnose(
             compact_to=compact_to,
             slo_ttft_s=_seconds(slo_ttft),
             machine=_machine(params, flops, bandwidth, bytes_per_param),
+            pricing=_pricing(prices, provider, gpu_hour_price, gpus, currency),
             progress=_progress(quiet),
         )
         _clear_progress(quiet)
@@ -179,6 +196,104 @@ def inspect(
 
 
 @app.command(epilog=EXIT_CODES)
+def contrast(
+    logs: Logs,
+    select: Annotated[
+        str, typer.Option("--select", help="Which rows, e.g. 'ttft > p95 and turn >= 3'.")
+    ],
+    against: Annotated[
+        str | None, typer.Option("--against", help="Compared with which; all others by default.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Columns to show.")] = 12,
+    min_rows: Annotated[
+        int, typer.Option("--min-rows", min=2, help="Fewest rows on a side, and of a value.")
+    ] = 10,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say why some rows are different from the rest: every column ranked, with effect sizes.
+
+    For example: ttftdoctor contrast requests.jsonl --select 'ttft > p95'
+
+    Expressions join comparisons by and, or, not and parentheses: ttft > 800ms, turn >= 3,
+    model in ("a", "b"), input > median, start >= "2026-01-01 10:00", replica is null. A name
+    that is not there is answered with the names that are.
+    """
+    with _guard():
+        from ttftdoctor.contrasts.flow import contrast as run
+
+        found = run(
+            *logs, select=select, against=against, top=top, min_rows=min_rows, format=format,
+            columns=_pairs(map_, "--map"), units=_units(unit), progress=_progress(quiet),
+        )  # fmt: skip
+        _clear_progress(quiet)
+        if json_:
+            _emit_json(found.to_dict())
+            return
+        from ttftdoctor.contrasts.terminal import print_to
+
+        with _screen(no_color) as console:
+            print_to(console, found)
+
+
+@app.command(epilog=EXIT_CODES)
+def compare(
+    before: Annotated[str, typer.Argument(help="Log before the change.", metavar="BEFORE")],
+    after: Annotated[str, typer.Argument(help="Log after the change.", metavar="AFTER")],
+    prediction: Annotated[
+        str | None,
+        typer.Option("--prediction", help="An earlier diagnosis (diagnose --json F) to be scored."),
+    ] = None,
+    remedy: Annotated[
+        str | None, typer.Option("--remedy", help="What was done, e.g. prefix_cache.")
+    ] = None,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="Write the comparison as JSON to a file, or - .")
+    ] = None,
+    markdown: Annotated[
+        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+    ] = None,
+    compact_to: Annotated[
+        int, typer.Option("--compact-to", min=1, help="Tokens a compacted history is cut to.")
+    ] = 8000,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say whether a change helped at equal traffic, and whether it was predicted.
+
+    For example: ttftdoctor compare monday.jsonl tuesday.jsonl --remedy prefix_cache
+    """
+    with _guard():
+        _apart(json_, markdown)
+        from ttftdoctor.comparisons.flow import compare as run
+
+        found = run(
+            before, after, prediction=prediction, remedy=remedy, format=format,
+            columns=_pairs(map_, "--map"), units=_units(unit), compact_to=compact_to,
+            progress=_progress(quiet),
+        )  # fmt: skip
+        _clear_progress(quiet)
+        from ttftdoctor.comparisons.report import FORMS, print_to
+
+        files = {"json": json_, "markdown": markdown}
+        given = {name: target for name, target in files.items() if target is not None}
+        for name, target in given.items():
+            _put(FORMS[name](found), target)
+        if "-" not in given.values() and not (quiet and given):
+            with _screen(no_color) as console:
+                print_to(console, found)
+            for target in given.values():
+                _note(f"written: {target}")
+
+
+@app.command(epilog=EXIT_CODES)
 def formats(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     no_color: NoColor = False,
@@ -220,8 +335,8 @@ def roofline(
 ) -> None:
     """Say what the hardware allows: prefill and decode times, and where the two meet."""
     with _guard():
-        from ttftdoctor.roofline import Machine
-        from ttftdoctor.roofline import roofline as work_out
+        from ttftdoctor.hardware import Machine
+        from ttftdoctor.hardware import roofline as work_out
 
         machine = Machine(params, bytes_per_param, flops, bandwidth, kv_bytes_per_token)
         r = work_out(machine, input_, output)
@@ -230,6 +345,78 @@ def roofline(
             return
         with _screen(no_color) as console:
             _print_roofline(console, r, input_, output)
+
+
+@app.command(epilog=EXIT_CODES)
+def simulate(
+    scenario: Annotated[
+        str | None,
+        typer.Argument(help="A shipped scenario, or a TOML file.", metavar="SCENARIO"),
+    ] = None,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="Where the log goes: JSON lines, .gz packs; or - ."),
+    ] = None,
+    detail: Annotated[
+        str,
+        typer.Option("--detail", help="full, no_queue, no_cached, client, no_sessions or blocks."),
+    ] = "full",
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Another seed is another service of its kind.")
+    ] = 0,
+    truth: Annotated[
+        str | None, typer.Option("--truth", help="Write what was planted and measured as JSON.")
+    ] = None,
+    remedies: Annotated[
+        bool, typer.Option("--remedies", help="Serve again with each remedy, for the truth.")
+    ] = False,
+    treatment: Annotated[
+        str | None, typer.Option("--treatment", help="A remedy in place already, or several: a+b.")
+    ] = None,
+    list_: Annotated[bool, typer.Option("--list", help="List the shipped scenarios.")] = False,
+    show: Annotated[
+        str | None, typer.Option("--show", help="Print a scenario's TOML, to start one's own.")
+    ] = None,
+    no_color: NoColor = False,
+) -> None:
+    """Write the log of a modelled service whose causes are known, and the truth beside it.
+
+    For example: ttftdoctor simulate repeated_prefix_no_reuse -o log.jsonl --truth truth.json
+    """
+    with _guard():
+        from ttftdoctor import simulator
+
+        if list_:
+            _print_scenarios(no_color)
+            return
+        if show is not None:
+            _emit(simulator.load(show).text)
+            return
+        if scenario is None or output is None:
+            raise UsageError(
+                "simulate wants a SCENARIO and -o LOG",
+                help="ttftdoctor simulate --list names the scenarios that come with it",
+            )
+        targets = [target for target in (output, truth) if target is not None]
+        if len(set(targets)) < len(targets) or scenario in targets:
+            raise UsageError("scenario, log and truth must be different files", where=output)
+        loaded = simulator.load(scenario)
+        run = simulator.serve(loaded, seed, treatment)
+        document = run.truth()
+        if remedies:
+            document["remedies"] = simulator.remedies_truth(loaded, seed, simulator.REMEDIES)
+        if output == "-":
+            _emit(simulator.log_bytes(run, detail).decode())
+        else:
+            simulator.write_log(run, output, detail)
+        if truth is not None:
+            _put(json.dumps(document, indent=2, allow_nan=False) + "\n", truth)
+        if "-" not in targets:
+            with _screen(no_color) as console:
+                _print_run(console, document)
+        for target in targets:
+            if target != "-":
+                _note(f"written: {target}")
 
 
 # -------------------------------------------------------------------- helpers
@@ -266,6 +453,19 @@ class _guard:  # noqa: N801  (reads as a word where it is used)
             "  help: please report this, with --format and the first lines of the log",
             3,
         )
+
+
+def _load_beside() -> None:
+    """Load what comes after reading in a thread meanwhile; who needs it earlier waits for it."""
+    import threading
+    from contextlib import suppress
+
+    def load() -> None:
+        with suppress(Exception):  # it is raised where the module is used
+            import ttftdoctor.examine
+            import ttftdoctor.report.terminal  # noqa: F401
+
+    threading.Thread(target=load, daemon=True).start()
 
 
 def _fail(message: str, code: int = 2) -> NoReturn:
@@ -411,15 +611,33 @@ def _machine(
         return None
     if params is None or flops is None or bandwidth is None:
         raise UsageError("--params, --flops and --bandwidth belong together")
-    from ttftdoctor.roofline import Machine
+    from ttftdoctor.hardware import Machine
 
     return Machine(params, bytes_per_param, flops, bandwidth)
+
+
+def _pricing(
+    listed: bool,
+    provider: str | None,
+    gpu_hour: float | None,
+    gpus: float | None,
+    currency: str | None,
+) -> Any:
+    if not listed and provider is None and gpu_hour is None and gpus is None and currency is None:
+        return None
+    from ttftdoctor.prices import Pricing
+
+    return Pricing(listed, provider, gpu_hour, gpus, currency)
 
 
 def _write(diagnosis: Diagnosis, name: str, target: str) -> None:
     from ttftdoctor.catalog import renderers
 
-    text = renderers()[name].render(diagnosis)
+    _put(renderers()[name].render(diagnosis), target)
+
+
+def _put(text: str, target: str) -> None:
+    """Write a document to a file, or to standard output for ``-``."""
     if target == "-":
         _emit(text)
         return
@@ -484,6 +702,56 @@ def _shown(column: str, value: int) -> str:
     return f"{value:,}"
 
 
+def _print_scenarios(no_color: bool) -> None:
+    from rich.table import Table
+
+    from ttftdoctor import simulator
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("scenario", "planted", "what it is"):
+        table.add_column(title, overflow="fold", no_wrap=title == "scenario")
+    for name in simulator.names():
+        found = simulator.load(name)
+        table.add_row(name, found.causes.primary, found.title)
+    with _screen(no_color) as console:
+        console.print(table)
+
+
+def _print_run(console: Console, truth: dict[str, Any]) -> None:
+    """A few lines about what was served; with remedies, what each of them gains."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from ttftdoctor.report import clean
+    from ttftdoctor.units import seconds, share
+
+    causes, today = truth["causes"], truth["today"]
+    planted = ", ".join([causes["primary"], *causes["contributing"]])
+    scope = ", ".join(f"{k} {v}" for k, v in (truth["scope"] or {}).items())
+    lines = [
+        truth["title"],
+        f"{truth['requests']:,} requests of {truth['sessions']:,} sessions, seed {truth['seed']}",
+        f"planted: {planted}" + (f", on {scope}" if scope else ""),
+    ]
+    if today["mean"] is not None:
+        lines.append(f"TTFT mean {seconds(today['mean'])}, p50 {seconds(today['p50'])}, "
+                     f"p95 {seconds(today['p95'])}")  # fmt: skip
+    for line in lines:
+        console.print(Text(clean(line)))
+    if "remedies" not in truth:
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for title in ("remedy", "mean", "p50", "p95", "gain"):
+        table.add_column(title, justify="left" if title == "remedy" else "right")
+    for name, level in truth["remedies"].items():
+        if level["gain_share"] is not None:
+            table.add_row(
+                name, *(seconds(level[f"ttft_{k}_s"]) for k in ("mean", "p50", "p95")),
+                share(level["gain_share"]),
+            )  # fmt: skip
+    console.print(table)
+
+
 def _print_roofline(console: Console, r: Any, input_: float, output: float) -> None:
     from ttftdoctor.units import seconds, share
 
@@ -510,8 +778,26 @@ def _print_roofline(console: Console, r: Any, input_: float, output: float) -> N
 
 
 def main() -> None:
-    """Entry point of the ``ttftdoctor`` command."""
+    """Entry point of the ``ttftdoctor`` command.
+
+    Leaves without taking the interpreter apart: giving back the memory of a large log piece by
+    piece would cost a tenth of a second, and the system does it at once.
+    """
+    import gc
+
+    gc.set_threshold(1_000_000)  # nearly all that is made here lives to the end
+    code: object = 0
     try:
         app()
     except KeyboardInterrupt:
-        raise SystemExit(130) from None
+        code = 130
+    except SystemExit as end:
+        code = end.code
+    if not (code is None or isinstance(code, int)):
+        raise SystemExit(code)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        _drop_stdout()
+    os._exit(code or 0)

@@ -81,11 +81,31 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class WorstRow:
+    """One request, and the seconds of it that are laid to a cause (None: to no cause).
+
+    ``path`` and ``line`` say where it stands in the log; ``start`` is ISO 8601 UTC, or a time
+    since the start of a relative clock.
+    """
+
+    request_id: str | None
+    path: str | None
+    line: int | None
+    session_id: str | None
+    turn: int | None
+    start: str | None
+    ttft_s: float
+    seconds: float | None
+
+
+@dataclass(frozen=True)
 class Finding:
     """What one cause has to do with the TTFT.
 
     ``seconds`` is per request with a TTFT, on average. ``needs`` names the columns that would let
-    an unjudged cause be judged.
+    an unjudged cause be judged; ``ruled_out_because`` is one sentence where the cause is ruled
+    out. ``rows`` are the requests with the most of it, and ``worked_example`` spells out the
+    first of them: its figures in seconds add up to its TTFT.
     """
 
     id: str
@@ -98,6 +118,9 @@ class Finding:
     evidence: tuple[Statement, ...] = ()
     needs: tuple[str, ...] = ()
     confidence: float = 0.0
+    ruled_out_because: str | None = None
+    rows: tuple[WorstRow, ...] = ()
+    worked_example: Statement | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +130,14 @@ class Amplifier:
     id: str
     share_of_ttft: float | None
     text: str
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What would prove or disprove the verdict, and a command that can be run as it stands."""
+
+    text: str
+    command: str | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +152,7 @@ class Verdict:
     scope: Mapping[str, str] | None = None
     amplifiers: tuple[Amplifier, ...] = ()
     next_steps: tuple[str, ...] = ()
+    experiment: Experiment | None = None
 
 
 @dataclass(frozen=True)
@@ -191,11 +223,79 @@ class DecodeLine:
 
 
 @dataclass(frozen=True)
+class ModelLine:
+    """The prefill line of one model of several, and what a cache does for it.
+
+    ``from_cache`` is the part of the repeated tokens that came from a cache; ``says`` puts it in
+    words, with what a cached token costs beside a new one.
+    """
+
+    model: str
+    requests: int
+    ttft_p50_s: float
+    fixed_ms: float
+    ms_per_1k_tokens: float
+    ms_per_1k_context: float | None
+    ms_per_1k_context_interval: Interval | None
+    from_cache: float | None
+    says: str
+
+
+@dataclass(frozen=True)
 class CostLines:
-    """The cost of prefill and of decode, as far as the log determines them."""
+    """The cost of prefill and of decode, as far as the log determines them.
+
+    ``by_model`` is empty where one line stands for all.
+    """
 
     prefill: PrefillLine | None = None
     decode: DecodeLine | None = None
+    by_model: tuple[ModelLine, ...] = ()
+
+
+@dataclass(frozen=True)
+class PricedModel:
+    """A model of the log, and the prices found for it: money for a million tokens.
+
+    ``priced_as`` is provider and model of the list; ``since`` the day from which the price holds,
+    where the list dates it. From ``dearer_from_tokens`` prompt tokens on, a request costs more.
+    """
+
+    model: str
+    priced_as: str
+    input_tokens: int
+    input_per_m: float
+    cached_per_m: float | None
+    write_per_m: float | None
+    output_per_m: float | None
+    dearer_from_tokens: int | None = None
+    since: str | None = None
+
+
+@dataclass(frozen=True)
+class Money:
+    """What the tokens that were computed again cost beyond what a cache would have.
+
+    ``amount`` is over the span of the log, with the bounds of the tokens in ``interval``;
+    ``price_date`` is the day the prices were looked up for. ``input_spent`` and ``output_spent``
+    are the whole bill of the priced rows, ``tokens_priced_share`` their part of the prompt tokens;
+    ``refused`` names models that the list does not know.
+    """
+
+    currency: str
+    amount: float | None
+    price_source: str | None
+    price_date: str | None
+    basis: Literal["tokens", "gpu_hours"] = "tokens"
+    interval: Interval | None = None
+    per_day: float | None = None
+    input_spent: float | None = None
+    output_spent: float | None = None
+    tokens_priced_share: float | None = None
+    gpus_per_replica: float | None = None
+    models: tuple[PricedModel, ...] = ()
+    refused: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -210,8 +310,9 @@ class RepeatedPrefix:
     recomputed_share: float | None
     bounds: tuple[int, int] | None
     prefill_seconds_wasted: float | None
-    money: Mapping[str, Any] | None = None
+    money: Money | None = None
     basis: str = ""
+    gpu_seconds_wasted: float | None = None
 
 
 @dataclass(frozen=True)
@@ -219,6 +320,9 @@ class Gain:
     """What a remedy would do, by serving the log's own arrivals again with it.
 
     ``gain_share`` is the part of today's mean TTFT that goes away; ``interval`` bounds it.
+    ``gpu_seconds_saved`` and ``money_saved`` are over the span of the log and only there if
+    somebody asked for them; below zero the remedy costs more than it saves. ``note`` says why
+    where there is little to gain, or what the prediction cannot see.
     """
 
     id: str
@@ -231,6 +335,29 @@ class Gain:
     assumptions: tuple[str, ...]
     cost: str
     applies_to: tuple[str, ...]
+    gpu_seconds_saved: float | None = None
+    money_saved: float | None = None
+    money_saved_per_day: float | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much of the spread of TTFT the ledger foretells, and any model could: shares of one.
+
+    ``explained_by_model`` and ``explainable`` are shares of the variance, ``deviation_*`` of the
+    mean absolute deviation from the median, which a few very late requests do not rule.
+    ``interval`` bounds ``explainable``; ``columns`` are those that a model could use.
+    """
+
+    n: int
+    explained_by_model: float
+    explainable: float
+    interval: Interval
+    deviation_by_model: float
+    deviation_explainable: float
+    method: str
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -290,6 +417,7 @@ class Diagnosis:
     floor: Floor | None = None
     warnings: tuple[str, ...] = ()
     charts: Charts = Charts()
+    spread: Spread | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``--json``: plain types, no NaN, unknown is None."""

@@ -16,7 +16,22 @@ from ttftdoctor.diagnosis import (
     Population,
     RepeatedPrefix,
     Splits,
+    Spread,
 )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Requests held back before the server: ``seconds`` of the mean TTFT, a ``share`` of it.
+
+    ``queue_s`` is the engine's own queue time; at most ``most`` requests were there at once.
+    """
+
+    seconds: float
+    share: float
+    queue_s: float
+    most: int
+    n: int
 
 
 @dataclass(frozen=True)
@@ -41,13 +56,24 @@ class Artifact:
     thinking_ms_per_token: float | None = None
     thinking_basis: str = ""
     scope: str | None = None
+    gate: Gate | None = None
     ttft_logged_p50_s: float | None = None
     e2e_p50_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Signs of waiting. ``per_backlog`` is seconds waited per second of prefill ahead."""
+    """Signs of waiting. ``per_backlog`` is seconds waited per second of prefill ahead.
+
+    ``behind_change`` is the part that would not be but for a change of the service.
+    ``steps_mean`` is the part of ``decoding_mean`` in which steps decode for others, ``steps`` of
+    them a request at ``step_s`` each, where a step with few others takes ``step_alone_s``.
+    ``after_end``: where first tokens lie in the time since
+    another request's end, of ``ended_n`` that waited for one (0 right after, 0.5 by chance);
+    ``slots_held``: they lie there because a slot was given back. At most ``slots_most`` decoded at
+    once at a server; ``slots_capped`` is the part of those waits that ended with so many beside
+    them.
+    """
 
     mean: float
     behind_repeated: float
@@ -66,6 +92,28 @@ class Wait:
     busy_level_s: float | None
     rows_with_wait: int
     interval: tuple[float, float] | None
+    behind_change: float = 0.0
+    steps_mean: float = 0.0
+    steps: float | None = None
+    step_s: float | None = None
+    step_alone_s: float | None = None
+    after_end: float | None = None
+    ended_n: int = 0
+    slots_held: bool = False
+    slots_most: int = 0
+    slots_capped: float = 0.0
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """Misses that keep time: with ticks of a wall clock, or with every so manieth turn.
+
+    ``told`` is the mean of the parts of misses and of hits that the rhythm foretells.
+    """
+
+    kind: str  # clock or turns
+    period: float  # seconds, or turns
+    told: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +126,7 @@ class ReusePattern:
     of the misses and hits whose prompt did not grow by what was said before.
     ``gap_auc`` and ``between_auc``: how well the idle gap, and the tokens of other sessions in
     between, tell misses from hits (0.5 is not at all). ``expiry_s``: gap beyond which turns miss.
+    ``broken_share``: part of the misses whose prompt changed within its history, by its blocks.
     """
 
     n: int
@@ -106,6 +155,8 @@ class ReusePattern:
     basis_sure: float
     ever_hit: bool
     first_turn_cached_share: float
+    broken_share: float | None = None
+    rhythm: Rhythm | None = None
 
 
 @dataclass(frozen=True)
@@ -141,6 +192,11 @@ class Change:
     version: str | None
     load_ratio: float | None
     scope: str | None = None
+
+    @property
+    def of_service(self) -> bool:
+        """Whether the service changed, and not only the load upon it."""
+        return self.version is not None or (self.load_ratio or 1.0) <= 1.6
 
 
 @dataclass(frozen=True)
@@ -243,11 +299,32 @@ class Evidence:
     tail: Mapping[str, float] = field(default_factory=dict)
     context_slope_share: float = 0.0
     length_variety: float | None = None
+    spread: Spread | None = None
+    unrelated: bool = False  # no session named, and lengths that show no conversations
 
     @property
     def mean(self) -> float | None:
         """Mean TTFT in seconds."""
         return self.population.ttft_mean_s
+
+    @property
+    def unknown_ancestry(self) -> float:
+        """Part of the prompt tokens of which nothing tells whether earlier requests had them.
+
+        None of them where prompt blocks or session ids are logged. Of a linked log, what more may
+        repeat than is counted as repeated; without sessions, all that no cache served.
+        """
+        r = self.repeated
+        if r.grade == "content" or self.grades.session == "logged" or not r.input_tokens:
+            return 0.0
+        if self.grades.session == "linked" and r.bounds is not None:
+            return min(max((r.bounds[1] - (r.repeated_tokens or 0)) / r.input_tokens, 0.0), 1.0)
+        return 1.0 - min((r.cached_tokens or 0) / r.input_tokens, 1.0)
+
+    @property
+    def longest_prompts(self) -> float:
+        """Median input tokens of the longest class of prompts; 0 where unknown."""
+        return max((s.input_p50 or 0.0 for s in self.splits.by_input_length), default=0.0)
 
     def share(self, seconds: float | None) -> float | None:
         """Seconds as a share of the mean TTFT."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -15,6 +15,7 @@ from ttftdoctor.diagnosis import (
     DecodeLine,
     Grades,
     LedgerRow,
+    ModelLine,
     Population,
     PrefillLine,
     RepeatedPrefix,
@@ -24,11 +25,12 @@ from ttftdoctor.evidence import Artifact, Change, Cold, Contrast, Evidence, Reus
 from ttftdoctor.intake import Log
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
-from ttftdoctor.measure import replay, reuse, signs, splits
+from ttftdoctor.measure import replay, reuse, signs, splits, spread
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of, prepare
+from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
 from ttftdoctor.stats import mean_interval, or_zero, thin, where
 from ttftdoctor.table import SCHEMA, SET_ASIDE
 
@@ -41,6 +43,9 @@ class Examined:
     charts: Charts
     replay: replay.Replay | None
     rows: Rows
+    ledger: Ledger | None = None
+    load: Load | None = None
+    charged: Mapping[str, Array] = field(default_factory=dict)  # seconds by cause, per row
 
 
 def examine(log: Log) -> Examined:
@@ -65,12 +70,17 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     rows = _infer_reuse(rows, counted)
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
+    slots = slots_of(rows, counted)
+    artifact = replace(artifact, gate=gate_of(rows, slots))
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
     people = beside.submit(_population, rows)
     grouped = beside.submit(ledgers.groups_of, rows)
     tables = beside.submit(splits.split, rows)
-    paid = rows if contrast is None else replace(rows, ttft=rows.ttft - extra)
-    lines = fits.fit_lines(paid, counted)
+    # So are steps that decode for others; who found all slots taken waited for somebody.
+    sharing = sharing_of(rows, queued(counted, slots.full), rows.ttft - extra)
+    held = _Held(slots, sharing)
+    paid = replace(rows, ttft=rows.ttft - extra - sharing.seconds)
+    lines = fits.fit_lines(paid, queued(counted, slots.full))
     # Two fits at once would only stand in each other's way: they are many small steps of Python.
     decoding = beside.submit(fits.fit_decode, rows, counted)
     population = people.result()
@@ -84,6 +94,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         coverage=coverage,
         artifact=artifact,
         attempts=None,
+        unrelated=rows.unrelated,
     )
     if lines is None:
         base = replace(
@@ -93,14 +104,23 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
             splits=tables.result(),
         )
         return Examined(base, splits.charts(rows, None, counted, None), None, rows)
-    fixed, new, again = _parts(rows, lines)
+    costs = _costs(rows, lines, extra, counted, held)
+    change, dearer = _change(rows, costs.ledger, costs.load, costs.predicted + sharing.seconds)
+    spared, change_waits, since = nobody, nobody, None
+    if change is not None and change.of_service:
+        # Two services in one log: each has its own line, and what the later one costs more is
+        # neither long prompts nor a queue.
+        both = fits.fit_lines(paid, counted, dearer > 0)
+        since = None if both is None else _since(rows, both, extra, counted, held, dearer > 0)
+        if both is not None and since is not None:
+            lines, costs = both, since.costs
+            spared, change_waits, dearer = since.new, since.waits, since.seconds
+            change = replace(change, ratio=since.ratio)
+            base = replace(base, lines=CostLines(_prefill_record(lines.main)))
+    fixed, new, again, load, ledger, predicted = (
+        costs.fixed, costs.new, costs.again, costs.load, costs.ledger, costs.predicted
+    )  # fmt: skip
     sick = _sick_part(rows, again)
-    pattern = beside.submit(_pattern, rows, sick, None)
-    fixed = fixed + extra
-    load = load_of(rows, new + again, again, counted)
-    ledger = ledgers.split(rows, fixed, new, again, load)
-    predicted = fixed + new + again
-    changed = beside.submit(_change, rows, ledger, load, predicted)
     groups = grouped.result()
     drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak)
     summed = beside.submit(ledgers.summarise, rows, ledger, groups)
@@ -108,6 +128,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     reset = signs.resets_of(rows, ledger, predicted)
     cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
     repeated_again = ledger.accounts["prefill_repeated"]
+    if since is not None:
+        repeated_again = repeated_again - since.again
     if cold is not None and cold.kind == "restart":
         repeats = or_zero(rows.repeated) >= signs.REUSABLE
         missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
@@ -118,7 +140,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
-        pattern = beside.submit(_pattern, rows, sick, reset)
+    restarted = cold is not None and cold.kind == "restart"
+    pattern = beside.submit(_pattern, rows, sick, reset if restarted else None)
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
     timer, late = signs.timer_of(rows, ledger, predicted)
     if attempts.n_retried > 0:
@@ -136,13 +159,16 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra
     if contrast is None and timer is not None:
         blamed["fixed_overhead"] = late
-    change, blamed["deploy_regression"] = changed.result()
-    served = beside.submit(replay.calibrate, rows, lines, ledger, blamed)
+    blamed["deploy_regression"] = dearer
+    served = beside.submit(replay.calibrate, rows, lines, ledger, blamed, peak=groups.peak)
+    foretold = beside.submit(spread.spread_of, rows, ledger, load, predicted)
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,
-        "organic_long_input": ledger.accounts["prefill_new"],
-        "queueing_saturation": ledger.wait - ledger.accounts["queue_behind_repeated"],
+        "organic_long_input": ledger.accounts["prefill_new"] - spared,
+        "queueing_saturation": ledger.wait
+        - ledger.accounts["queue_behind_repeated"]
+        - change_waits,
         "decode_contention": ledger.decoding,
     }
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
@@ -151,14 +177,17 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     summary = summed.result()
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
-    new_s, again_s = ledger.accounts["prefill_new"][where(whole)], repeated_again[where(whole)]
+    new_s = (ledger.accounts["prefill_new"] - spared)[where(whole)]
+    again_s = repeated_again[where(whole)]
+    if change is not None:
+        change = replace(change, seconds=float(dearer[whole].mean()) if whole.any() else 0.0)
     clusters = _clusters(rows, whole)
     evidence = replace(
         base,
-        lines=_with_decode(base.lines, decoding.result()),
+        lines=replace(_with_decode(base.lines, decoding.result()), by_model=_by_model(rows, lines)),
         repeated=_wasted(base.repeated, float(np.nansum(ledger.accounts["prefill_repeated"]))),
         ledger=summary,
-        wait=_wait(rows, ledger, load, whole, clusters, new + again),
+        wait=_wait(rows, ledger, load, whole, clusters, new + again, change_waits, held),
         cold=cold,
         change=change,
         attempts=attempts,
@@ -169,7 +198,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         fixed_separable=lines.main.separable,
         prefill_repeated_s=float(again_s.mean()) if len(again_s) else 0.0,
         prefill_repeated_interval=_interval(again_s, clusters, lines.main),
-        prefill_new_s=float(new_s.mean()) if len(new_s) else 0.0,
+        # A median line may predict a little more than all TTFTs together.
+        prefill_new_s=min(float(new_s.mean()), base.mean or 0.0) if len(new_s) else 0.0,
         prefill_new_p95_s=float(np.quantile(new_s, 0.95)) if len(new_s) else 0.0,
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
         growth_s=growth_s,
@@ -178,8 +208,82 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         tail=_tail(rows, everything, whole),
         reuse=pattern.result(),
         splits=tables.result(),
+        spread=foretold.result(),
     )
-    return Examined(evidence, drawn.result(), served.result(), rows)
+    return Examined(evidence, drawn.result(), served.result(), rows, ledger, load, everything)
+
+
+@dataclass(frozen=True)
+class _Costs:
+    """What each row costs by its line, and how its TTFT splits; seconds."""
+
+    fixed: Array
+    new: Array
+    again: Array
+    load: Load
+    ledger: Ledger
+
+    @property
+    def predicted(self) -> Array:
+        return self.fixed + self.new + self.again
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What decoding takes: slots and steps."""
+
+    slots: Slots
+    sharing: Sharing
+
+
+def _costs(rows: Rows, lines: Lines, extra: Array, counted: Load, held: _Held) -> _Costs:
+    fixed, new, again = _parts(rows, lines)
+    fixed = fixed + extra
+    load = load_of(rows, new + again, again, counted)
+    shared = held.sharing.seconds
+    ledger = ledgers.split(rows, fixed, new, again, load, shared, held.slots)
+    return _Costs(fixed, new, again, load, ledger)
+
+
+@dataclass(frozen=True)
+class _Since:
+    """What a change of the service costs: in all, and of it new tokens, repeated ones, waits."""
+
+    costs: _Costs
+    seconds: Array
+    new: Array
+    again: Array
+    waits: Array
+    ratio: float
+
+
+#: The same work must cost this many times as much after a change to be a change of the service.
+DEARER = 1.15
+
+
+def _since(
+    rows: Rows, lines: Lines, extra: Array, counted: Load, held: _Held, after: Mask
+) -> _Since | None:
+    """Hold the lines after a change against those before it; None if they cost no more."""
+    costs = _costs(rows, lines, extra, counted, held)
+    fixed, new, again = _parts(rows, lines.before())
+    after = after & np.isfinite(costs.predicted)
+    was = (fixed + extra + new + again)[after]
+    if not after.any() or costs.predicted[after].sum() < DEARER * was.sum():
+        return None
+    ratio = float(costs.predicted[after].sum() / max(was.sum(), 1e-9))
+
+    def more(now: Array, before: Array) -> Array:
+        return np.where(after, np.clip(now - before, 0.0, None), 0.0)
+
+    dearer_new, dearer_again = more(costs.new, new), more(costs.again, again)
+    work = costs.new + costs.again
+    part = np.divide(dearer_new + dearer_again, work, out=np.zeros(rows.n), where=work > 0)
+    accounts = costs.ledger.accounts
+    behind = or_zero(accounts["queue_behind_new"] + accounts["queue_behind_repeated"])
+    waits = np.where(after, behind * np.clip(part, 0.0, 1.0), 0.0)
+    own = more(costs.fixed, fixed + extra) + dearer_new + dearer_again
+    return _Since(costs, own + waits, dearer_new, dearer_again, waits, ratio)
 
 
 def _no_path(
@@ -329,18 +433,22 @@ def _infer_reuse(rows: Rows, load: Load) -> Rows:
     """Fill cached tokens by the timing, model by model, where the log has none."""
     if rows.cached_logged:
         return _dead_counter(rows, load)
+    groups = fits.model_groups(rows)
+    parts = [reuse.infer(rows.take(mask), fits.part_of(load, mask)) for mask in groups]
+    parts = reuse.lend(parts)
     cached = rows.cached.copy()
-    bases, sures = [], []
-    for mask in fits.model_groups(rows):
-        part, _ = reuse.infer(rows.take(mask), fits.part_of(load, mask))
+    for mask, (part, _) in zip(groups, parts, strict=True):
         cached[mask] = part.cached
-        bases.append(part.cached_basis)
-        sures.append(part.cached_sure)
-    known = [b for b in bases if b != "unknown"]
+    known = [part for part, _ in parts if part.cached_basis != "unknown"]
     if not known:
         return rows
-    basis = known[0] if len(set(known)) == 1 else "inferred: differs by model"
-    return replace(rows, cached=cached, cached_basis=basis, cached_sure=min(sures))
+    bases = {part.cached_basis for part in known}
+    return replace(
+        rows,
+        cached=cached,
+        cached_basis=bases.pop() if len(bases) == 1 else "inferred: differs by model",
+        cached_sure=min(part.cached_sure for part in known),
+    )
 
 
 def _dead_counter(rows: Rows, load: Load) -> Rows:
@@ -427,8 +535,9 @@ def _interval(values: Array, clusters: Index | None, line: Prefill) -> tuple[flo
 
 
 def _wait(
-    rows: Rows, ledger: Ledger, load: Load, whole: Mask, clusters: Index | None, work: Array
-) -> Wait | None:
+    rows: Rows, ledger: Ledger, load: Load, whole: Mask, clusters: Index | None, work: Array,
+    behind_change: Array, held: _Held,
+) -> Wait | None:  # fmt: skip
     logged = np.isfinite(rows.queue).sum() >= 0.5 * max(rows.n, 1)
     if not rows.order_known and not logged:
         return None
@@ -464,6 +573,16 @@ def _wait(
         busy_level_s=float(np.median(rows.ttft[busy])) if busy.sum() >= 3 else None,
         rows_with_wait=int((wait > 0.01).sum()),
         interval=mean_interval(wait, clusters) if len(wait) > 2 else None,
+        behind_change=float(behind_change[at].mean()),
+        steps_mean=float(ledger.steps[at].mean()),
+        steps=held.sharing.steps,
+        step_s=held.sharing.level,
+        step_alone_s=held.sharing.alone,
+        after_end=held.slots.after_end,
+        ended_n=held.slots.n,
+        slots_held=held.slots.held,
+        slots_most=held.slots.most,
+        slots_capped=held.slots.capped,
     )
 
 
@@ -544,6 +663,65 @@ def _prefill_record(line: Prefill) -> PrefillLine:
         n=line.n,
         method=line.method,
         residual_p50_ms=line.noise_s * 1e3,
+    )
+
+
+def _by_model(rows: Rows, lines: Lines) -> tuple[ModelLine, ...]:
+    """Each model's line beside what a cache did for it, most requests first."""
+    scope = rows.scopes.get("model")
+    if len(lines.by_model) < 2:
+        return ()
+    out = []
+    for code, line in lines.by_model.items():
+        at = np.flatnonzero((lines.codes == code) & rows.measured)
+        name = "" if scope is None else scope.names[code % fits.AFTER]
+        if code >= fits.AFTER:
+            name = f"{name}, since the change".removeprefix(", ")
+        repeated = float(np.nansum(rows.repeated[at]))
+        known = np.isfinite(rows.cached[at]).any() and repeated > 0
+        hits = np.minimum(or_zero(rows.cached[at]), or_zero(rows.repeated[at]))
+        part = float(hits.sum()) / repeated if known else None
+        record = _prefill_record(line)
+        cost = _context_interval(line)
+        out.append(
+            ModelLine(
+                model=name or "before the change",
+                requests=len(at),
+                ttft_p50_s=float(np.median(rows.ttft[at])),
+                fixed_ms=record.fixed_ms,
+                ms_per_1k_tokens=record.ms_per_1k_tokens,
+                ms_per_1k_context=record.ms_per_1k_context,
+                ms_per_1k_context_interval=cost,
+                from_cache=part,
+                says=_hits_said(part, record, cost, rows.cached_logged),
+            )
+        )
+    return tuple(sorted(out, key=lambda one: -one.requests))
+
+
+def _context_interval(line: Prefill) -> tuple[float, float] | None:
+    if not line.has_context or line.draws.shape[0] < 20:
+        return None
+    low, high = np.quantile(line.draws[:, 3], [0.025, 0.975]) * 1e3
+    value = line.per_1k_context * 1e3
+    return min(float(low), value), max(float(high), value)
+
+
+def _hits_said(
+    part: float | None, line: PrefillLine, cost: tuple[float, float] | None, logged: bool
+) -> str:
+    if part is None:
+        return "whether history is reused, the log does not tell"
+    basis = "" if logged else ", by the timing"
+    if part < 0.5:
+        return f"{part:.0%} of what repeats comes from a cache{basis}"
+    text = f"the cache works ({part:.0%} of what repeats comes from it{basis})"
+    old = line.ms_per_1k_context
+    if old is None or cost is None:
+        return f"{text}; what a hit costs is lost in the spread"
+    return (
+        f"{text}, but hits are not free: 1,000 cached tokens cost {old:.3g} ms "
+        f"[{cost[0]:.3g}, {cost[1]:.3g}], 1,000 new ones {old + line.ms_per_1k_tokens:.3g} ms"
     )
 
 

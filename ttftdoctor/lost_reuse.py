@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ttftdoctor.causes import Judgement, lacking, say
 from ttftdoctor.diagnosis import Statement
-from ttftdoctor.evidence import Evidence, ReusePattern
+from ttftdoctor.evidence import Evidence, ReusePattern, Rhythm
 from ttftdoctor.units import count, figure, seconds, share
 
 NO_REUSE = "repeated_prefix_no_reuse"
@@ -33,6 +33,33 @@ class Lost:
     alternatives: tuple[str, ...] = ()
 
 
+def hits_cost(e: Evidence) -> tuple[Statement, ...]:
+    """That the cache works, and what a hit costs, where both can be told."""
+    r, line = e.reuse, e.lines.prefill
+    if r is None or r.hit_share < 0.8 or e.repeated.cached_tokens is None:
+        return ()
+    told = "" if r.basis == "logged" else " (by the timing)"
+    out = [
+        say(
+            f"the prefix cache works: {share(r.hit_share)} of the turns that repeat history find "
+            f"it there{told}",
+            hit_share=r.hit_share,
+        )
+    ]
+    costs = [(m.model, m.ms_per_1k_context, m.ms_per_1k_tokens) for m in e.lines.by_model]
+    if not costs and line is not None:
+        costs = [("", line.ms_per_1k_context, line.ms_per_1k_tokens)]
+    for model, old, new in costs:
+        if old is not None:
+            of = f"{model}: " if model else ""
+            text = (
+                f"{of}hits are not free: 1,000 cached tokens cost {figure(old)} ms, 1,000 new ones "
+                f"{figure(old + new)} ms"
+            )
+            out.append(say(text, ms_per_1k_cached=old, ms_per_1k_new=old + new))
+    return tuple(out)
+
+
 def kind_of(e: Evidence) -> Lost | None:
     """Tell the kind from the pattern of hits and misses; None if nothing shows reuse was lost."""
     r = e.reuse
@@ -44,6 +71,11 @@ def kind_of(e: Evidence) -> Lost | None:
         return _never(r, sure)
     if r.miss_share + r.partial_share < 0.03:
         return None
+    if r.broken_share is not None:
+        if r.broken_share >= 0.6:
+            return Lost(BUSTING, 0.97 * sure, (_broken(r),))
+    elif r.rhythm is not None:
+        return Lost(BUSTING, 0.9 * sure, (_in_step(r.rhythm),), (EVICTION,))
     # A conversation that never gets past one place is stuck; one that hits deep and then misses
     # lost its entries, whatever all prompts share at their head.
     if r.stuck_sessions >= 0.5 and r.mixed_sessions < 0.2:
@@ -56,10 +88,36 @@ def kind_of(e: Evidence) -> Lost | None:
         )
         reason = say(text, trimmed_misses=r.trimmed_misses, trimmed_hits=r.trimmed_hits)
         return Lost(BUSTING, 0.85 * sure, (reason,), (EVICTION,))
-    return _sometimes(r, sure)
+    return _sometimes(r, sure, e.grades.session == "linked")
+
+
+def _broken(r: ReusePattern) -> Statement:
+    return say(
+        f"in {share(r.broken_share)} of the turns that found nothing, the blocks of the prompt "
+        "differ from those of the turn before although the history is the same: something near "
+        "the head changed",
+        broken_share=r.broken_share,
+    )
+
+
+def _in_step(rhythm: Rhythm) -> Statement:
+    if rhythm.kind == "clock":
+        when = (
+            f"just the turns between which and the last a clock of {seconds(rhythm.period)} ticked"
+        )
+    else:
+        when = f"just every {rhythm.period:.0f}th turn"
+    return say(
+        f"{when} found nothing ({share(rhythm.told)} of hits and misses keep this time): the "
+        "prompt changes with it",
+        period=rhythm.period,
+        told=rhythm.told,
+    )
 
 
 def _never(r: ReusePattern, sure: float) -> Lost:
+    if r.broken_share is not None and r.broken_share >= 0.6:
+        return Lost(BUSTING, 0.97 * sure, (_broken(r),))
     if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.5:
         return Lost(BUSTING, 0.95 * sure, (_stuck(r),), (NO_REUSE,))
     if r.stuck_sessions >= 0.5 and r.cached_share >= 0.01:
@@ -106,7 +164,7 @@ def _stuck(r: ReusePattern) -> Statement:
     )
 
 
-def _sometimes(r: ReusePattern, sure: float) -> Lost:
+def _sometimes(r: ReusePattern, sure: float, linked: bool) -> Lost:
     mixed = say(
         f"of {count(r.n)} turns that could have reused a prefix {share(r.hit_share)} did, "
         f"{share(r.partial_share)} in part, {share(r.miss_share)} found nothing of their history",
@@ -157,6 +215,15 @@ def _sometimes(r: ReusePattern, sure: float) -> Lost:
         )
         reason = say(text, miss_when_stayed=stayed)
         return Lost(EVICTION, 0.75 * sure, (mixed, reason), (BUSTING,))
+    if linked and r.moved_share is None:
+        # Links blur what goes with the misses, and no column speaks for other replicas.
+        text = "which entries are gone is blurred, as the turns are linked by their lengths only"
+        if by_load >= 0.58 and by_load >= by_gap:
+            text += f"; tokens sent in between tell misses from hits in {share(by_load)} of pairs"
+            reason = say(text, between_auc=by_load, gap_auc=by_gap)
+            return Lost(EVICTION, 0.78 * sure, (mixed, reason), (AFFINITY,))
+        reason = say(text, between_auc=r.between_auc, gap_auc=r.gap_auc)
+        return Lost(EVICTION, 0.65 * sure, (mixed, reason), (AFFINITY, BUSTING))
     short = r.gap_p50_s is None or r.gap_p50_s < 600
     text = (
         "neither the pause nor the traffic in between tells misses from hits"

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
 from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo, Verdict
 from ttftdoctor.errors import TTFTDoctorError
 from ttftdoctor.evidence import Evidence
-from ttftdoctor.examine import Examined, examine
+from ttftdoctor.experiment import arguments, expecting, filled
+from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.readers import Options
-from ttftdoctor.remedies import Remedy, Settings
-from ttftdoctor.roofline import Machine, floor_of
+from ttftdoctor.remedies import Remedy, Settings, why_little
 from ttftdoctor.treatment import Treatment
 from ttftdoctor.units import share
 from ttftdoctor.verdict import decide
+
+if TYPE_CHECKING:
+    from ttftdoctor.examine import Examined
+    from ttftdoctor.measure.replay import Outcome
+    from ttftdoctor.prices import Pricing, Till
 
 
 def tool_version() -> str:
@@ -58,6 +65,7 @@ def diagnose(
     compact_to: int = 8000,
     slo_ttft_s: float | None = None,
     machine: Machine | None = None,
+    pricing: Pricing | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Diagnosis:
     """Say why the time to first token is what it is.
@@ -72,6 +80,9 @@ def diagnose(
         Target for TTFT in seconds; adds attainment and goodput.
     machine
         Hardware and model size; adds what they allow beside what was measured.
+    pricing
+        List prices of tokens, or the price of a GPU-hour; adds what the waste costs and what each
+        remedy saves.
 
     Examples
     --------
@@ -85,9 +96,31 @@ def diagnose(
         if len(paths) != len(logs):
             raise TTFTDoctorError("give paths, or one log that was read already")
         log = read(*paths, format=format, columns=columns, units=units, progress=progress)
+    given = [str(path) for path in logs if not isinstance(path, Log)]
+    named = arguments(given or [record.path for record in log.inputs], format, columns, units)
+    return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing)[0]
+
+
+def study(
+    log: Log,
+    named: str,
+    settings: Settings,
+    slo_ttft_s: float | None = None,
+    machine: Machine | None = None,
+    pricing: Pricing | None = None,
+) -> tuple[Diagnosis, Examined]:
+    """The diagnosis of a log, and what it was measured from.
+
+    ``named`` is the log as it is written on a command line.
+    """
+    from ttftdoctor.examine import examine  # loads while the log is read
+
     examined = examine(log)
     verdict, findings = decide(examined.evidence, catalog.causes())
-    return _assemble(log, examined, verdict, findings, Settings(compact_to), slo_ttft_s, machine)
+    verdict = replace(verdict, experiment=filled(verdict.experiment, named))
+    findings = _with_rows(log, examined, findings)
+    diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, pricing)
+    return diagnosis, examined
 
 
 def _assemble(
@@ -98,25 +131,30 @@ def _assemble(
     settings: Settings,
     slo_ttft_s: float | None,
     machine: Machine | None,
+    pricing: Pricing | None,
 ) -> Diagnosis:
     e: Evidence = examined.evidence
-    warnings = [*log.warnings, *_warnings(e)]
+    till = _till(examined, pricing)
+    warnings = [*log.warnings, *_warnings(e), *(till.warnings if till else ())]
+    remedies = _remedies(examined, findings, verdict.primary_cause, settings, till)
     return Diagnosis(
         version=tool_version(),
         inputs=log.inputs,
         population=e.population,
         evidence=replace(e.grades, notes=(*e.grades.notes, *log.notes)),
-        verdict=verdict,
+        verdict=replace(verdict, experiment=expecting(verdict.experiment, remedies, e.mean)),
         causes=tuple(findings),
         ledger=e.ledger,
         splits=e.splits,
         cost_lines=e.lines,
-        repeated_prefix=e.repeated,
-        remedies=_remedies(examined, findings, verdict.primary_cause, settings),
+        repeated_prefix=e.repeated if till is None else till.waste(e.repeated),
+        remedies=remedies,
         slo=_slo(examined, slo_ttft_s),
         floor=_floor(e, machine),
         warnings=tuple(dict.fromkeys(warnings)),
         charts=examined.charts,
+        # Of a number that is no TTFT, or of too few, there is nothing to foretell.
+        spread=None if verdict.family == "data" else e.spread,
     )
 
 
@@ -142,12 +180,41 @@ def _warnings(e: Evidence) -> list[str]:
     return out
 
 
+def _till(examined: Examined, pricing: Pricing | None) -> Till | None:
+    """What turns waste and gains into money, where somebody asked."""
+    if pricing is None:
+        return None
+    from ttftdoctor.prices import till_of
+
+    return till_of(examined.rows, pricing)
+
+
+def _with_rows(log: Log, examined: Examined, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The causes at work with their worst requests, and one of them spelled out."""
+    from ttftdoctor.measure.worst import Blame, worst
+
+    blame = Blame(examined.rows, examined.ledger, examined.charged)
+    paths = [record.path for record in log.inputs]
+    out = []
+    for finding in findings:
+        if finding.status not in ("primary", "contributing", "minor"):
+            out.append(finding)
+            continue
+        rows, example = worst(blame, finding.id, log.requests, paths)
+        out.append(replace(finding, rows=rows, worked_example=example))
+    return tuple(out)
+
+
 def _remedies(
-    examined: Examined, findings: Sequence[Finding], primary: str, settings: Settings
+    examined: Examined,
+    findings: Sequence[Finding],
+    primary: str,
+    settings: Settings,
+    till: Till | None,
 ) -> tuple[Gain, ...]:
     """Predict every remedy that fits, and all that help together."""
-    e = examined.evidence
-    if examined.replay is None or primary in ("measurement_artifact", "insufficient_data"):
+    e, served = examined.evidence, examined.replay
+    if served is None or primary in ("measurement_artifact", "insufficient_data"):
         return ()
     present = {f.id for f in findings if f.status in ("primary", "contributing", "minor")}
     chosen: list[Remedy] = [
@@ -158,46 +225,78 @@ def _remedies(
     gains = []
     together: list[Treatment] = []
     names: list[str] = []
+    doubts: list[str] = []
     for remedy in chosen:
         treatment = remedy.treat(settings)
-        outcome = examined.replay.try_(treatment)
+        outcome = served.try_(treatment)
+        doubt = None if remedy.doubt is None else remedy.doubt(e)
         if outcome.gain_share > 0.01:
             together.append(treatment)
             names.append(remedy.id)
+            doubts.extend([] if doubt is None else [doubt])
         gains.append(
             Gain(
                 id=remedy.id,
                 title=remedy.title,
-                ttft_mean_s=outcome.mean,
-                ttft_p50_s=outcome.p50,
-                ttft_p95_s=outcome.p95,
-                gain_share=outcome.gain_share,
-                interval=outcome.interval,
-                assumptions=remedy.assumptions,
+                assumptions=(*remedy.assumptions, *served.assumes),
                 cost=remedy.cost,
                 applies_to=remedy.helps,
+                note=doubt or why_little(remedy, e, outcome.gain_share),
+                **_figures(outcome, doubt is not None),
+                **_saved(till, treatment, outcome),
             )
         )
     if len(together) > 1:
-        joined = Treatment()
-        for treatment in together:
-            joined = joined.join(treatment)
-        outcome = examined.replay.try_(joined)
+        joined = _joined(together)
+        outcome = served.try_(joined)
+        best = max(served.try_(treatment).gain_share for treatment in together)
+        if joined.reuse and joined.compact_to is not None and outcome.gain_share < best:
+            # A summary is new text: it is computed where the history would have been cached.
+            kept = [n for n, t in enumerate(together) if t.compact_to is None]
+            names = [names[n] for n in kept]
+            joined = _joined([together[n] for n in kept])
+            outcome = served.try_(joined)
         gains.append(
             Gain(
                 id="all_together",
                 title="All of these together",
-                ttft_mean_s=outcome.mean,
-                ttft_p50_s=outcome.p50,
-                ttft_p95_s=outcome.p95,
-                gain_share=outcome.gain_share,
-                interval=outcome.interval,
-                assumptions=("served once with all of: " + ", ".join(names),),
+                assumptions=("served once with all of: " + ", ".join(names), *served.assumes),
                 cost="the cost of each",
                 applies_to=(),
+                note=doubts[0] if doubts else None,
+                **_figures(outcome, bool(doubts)),
+                **_saved(till, joined, outcome),
             )
         )
     return tuple(gains)
+
+
+def _joined(treatments: Sequence[Treatment]) -> Treatment:
+    return reduce(Treatment.join, treatments, Treatment())
+
+
+def _figures(outcome: Outcome, doubtful: bool) -> dict[str, Any]:
+    """The figures of a gain; of one that may not come at all the interval begins at nothing."""
+    low, high = outcome.interval
+    return {
+        "ttft_mean_s": outcome.mean,
+        "ttft_p50_s": outcome.p50,
+        "ttft_p95_s": outcome.p95,
+        "gain_share": outcome.gain_share,
+        "interval": (min(low, 0.0) if doubtful else low, high),
+    }
+
+
+def _saved(till: Till | None, treatment: Treatment, outcome: Outcome) -> dict[str, Any]:
+    """The fields of a gain that speak of money."""
+    if till is None:
+        return {}
+    saved = till.saved(treatment, outcome)
+    return {
+        "gpu_seconds_saved": saved.gpu_seconds,
+        "money_saved": saved.money,
+        "money_saved_per_day": saved.money_per_day,
+    }
 
 
 def _slo(examined: Examined, target_s: float | None) -> Slo | None:

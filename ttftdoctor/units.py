@@ -103,3 +103,14 @@ def share(value: float | None) -> str:
     if per_cent == 0 or abs(per_cent) >= 9.95:
         return f"{per_cent:.0f} %"
     return f"{per_cent:.1f} %"
+
+
+def signed_share(value: float | None) -> str:
+    """Print a change as a share of one with its sign: ``+4.1 %``, ``−74 %``."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    if abs(value) < 0.0005:
+        return "0 %"
+    if value >= 9.995:
+        return f"{value + 1:,.0f} times"
+    return f"{'+' if value > 0 else '−'}{share(abs(value))}"

@@ -25,6 +25,12 @@ NOTICED_S = 0.08
 RARE_S = 0.03
 #: Under this strength a cause is not believed to be at work.
 BELIEVED = 0.4
+#: Prompts up to so many tokens are quick to compute, repeated or not.
+LONG_PROMPT = 1500
+#: So sure at most that work is new, or all is well, where prompts are of unknown ancestry.
+UNKNOWN_ANCESTRY = 0.55
+#: With this 95th percentile of TTFT a service is quick whatever it computes again.
+QUICK_S = 0.4
 #: A part of the log is the scope when it holds this share of the cause's seconds.
 SCOPE_SHARE = 0.8
 #: ... and its rows crowd there by at least this many standard deviations.
@@ -75,6 +81,7 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         scope=scope,
         amplifiers=amplifiers,
         next_steps=primary[0].next_steps,
+        experiment=primary[0].experiment,
     ), findings
 
 
@@ -89,7 +96,10 @@ def _settled(
         elif c.id in ("measurement_artifact", "insufficient_data") and j.judged:
             # From a number that is no TTFT, or from too few, no seconds can be laid to the other.
             other = _finding(e, c, j, primary[0].id, None)
-            findings.append(replace(other, status="ruled_out", seconds=None, share_of_ttft=None))
+            plainer = f"the log has a plainer fault: {primary[0].id}"
+            why = j.evidence[0].text if j.evidence and j.strength < BELIEVED else plainer
+            findings.append(replace(other, status="ruled_out", seconds=None, share_of_ttft=None,
+                                    ruled_out_because=j.against or why))  # fmt: skip
         else:
             needs = _missing(e, j.needs) or _missing(e, primary[1].needs) or ("ttft_us",)
             findings.append(Finding(id=c.id, family=c.family, status="unjudged", needs=needs,
@@ -101,6 +111,7 @@ def _settled(
         confidence=round(j.strength, 2),
         headline=c.headline(e, j),
         next_steps=c.next_steps,
+        experiment=c.experiment,
     ), tuple(findings)
 
 
@@ -215,7 +226,20 @@ def _finding(
         share_of_ttft=part if j.judged else None, share_of_growth=growth,
         interval=j.interval, evidence=j.evidence, needs=_missing(e, j.needs),
         confidence=round(j.strength, 2),
+        ruled_out_because=_reason(e, c, j, primary, part) if status == "ruled_out" else None,
     )  # fmt: skip
+
+
+def _reason(e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None) -> str:
+    """Why a cause is ruled out, in one sentence."""
+    if c.id == "healthy":
+        return f"a cause was found: {primary}"
+    said = j.against or (j.evidence[0].text if j.evidence else "nothing in the log speaks for it")
+    if j.against or not j.seconds or part is None:
+        return said
+    if part < MINOR_SHARE:
+        return f"{said}: under {share(MINOR_SHARE)} of the mean TTFT"
+    return f"{said}, but without the signs of this cause" if j.strength < BELIEVED else said
 
 
 def _missing(e: Evidence, needs: tuple[str, ...]) -> tuple[str, ...]:
@@ -239,6 +263,28 @@ def _status(e: Evidence, c: Cause, j: Judgement, primary: str, part: float | Non
     return "minor" if total >= MINOR_SHARE else "ruled_out"
 
 
+def _unsure_of_ancestry(e: Evidence, c: Cause) -> float:
+    """The most that can be said where long prompts may well repeat one another, unseen.
+
+    Work that is taken for new may be repeated, and so may what others wait behind.
+    """
+    unknown = e.unknown_ancestry
+    if e.longest_prompts <= LONG_PROMPT or unknown <= 0.1:
+        return 1.0
+    if c.id == "queueing_saturation":
+        return 1.0 - 0.12 * unknown
+    if c.id not in ("healthy", "organic_long_input"):
+        return 1.0
+    # A cache that serves others speaks a little for new work where it serves nothing.
+    least = UNKNOWN_ANCESTRY + (0.05 if e.repeated.cached_tokens else 0.0)
+    # Conversations would show in the lengths; documents that many ask about would not.
+    least = max(least, 0.65) if e.unrelated else least
+    most = max(least, 0.95 - 0.8 * unknown)
+    if c.id == "healthy" and (e.population.ttft_p95_s or 1.0) < QUICK_S:
+        most = max(most, 0.75)  # whatever they repeat, hardly anybody waits for it
+    return most
+
+
 def _confidence(e: Evidence, judged: Sequence[Judged], primary: Judged) -> float:
     """The strength of the primary, less for a close second and for what could not be judged."""
     c, j = primary
@@ -252,10 +298,7 @@ def _confidence(e: Evidence, judged: Sequence[Judged], primary: Judged) -> float
     else:
         blind = sum(not x.judged for k, x in judged if k.family in ("prefix", "load"))
         confidence *= 0.97**blind
-        lengths = [s.input_p50 or 0.0 for s in e.splits.by_input_length]
-        if e.reuse is None and e.repeated.grade == "none" and max(lengths, default=0.0) > 1500:
-            # Long prompts of unknown ancestry may well repeat one another.
-            confidence = min(confidence, 0.55)
+    confidence = min(confidence, _unsure_of_ancestry(e, c))
     n = e.population.with_ttft
     confidence *= min(1.0, 0.75 + 0.25 * min(n / 30, 1.0))
     return round(min(max(confidence, 0.05), 0.99), 2)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ttftdoctor.diagnosis import Interval, Statement
+from ttftdoctor.diagnosis import Experiment, Interval, Statement
 from ttftdoctor.evidence import Evidence
 
 
@@ -29,6 +29,8 @@ class Judgement:
     what it accounts for, per request on average; ``amplified`` the part of a wait that would go
     away with another cause's work. ``needs`` non-empty and ``judged`` false: the log lacks them.
     ``settles`` means the TTFT is no TTFT (or says too little) and nothing else can be judged.
+    ``against`` is the sentence to say where the cause is ruled out (by default the first of the
+    evidence).
     """
 
     strength: float = 0.0
@@ -40,6 +42,7 @@ class Judgement:
     settles: bool = False
     growth_seconds: float | None = None
     amplified: float = 0.0
+    against: str = ""
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Cause:
 
     ``weight`` discounts costs that every healthy service has too (its own prefill, a constant)
     when causes are ranked. ``headline`` and ``next_steps`` are the words of the verdict.
+    ``experiment`` would prove or disprove it: in its command ``{log}`` stands for the log, and
+    ``after.jsonl`` for a log of the same traffic with the change.
     """
 
     id: str
@@ -58,6 +63,7 @@ class Cause:
     next_steps: tuple[str, ...]
     remedies: tuple[str, ...] = ()
     weight: float = 1.0
+    experiment: Experiment | None = None
 
 
 def say(text: str, **figures: float | str | None) -> Statement:

@@ -17,6 +17,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import seconds, share
@@ -49,4 +50,8 @@ CAUSE = Cause(
         "Log the replica that served each request: misses on the same replica would be eviction.",
     ),
     remedies=("session_affinity",),
+    experiment=Experiment(
+        text="Route by session for an hour and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy session_affinity",
+    ),
 )

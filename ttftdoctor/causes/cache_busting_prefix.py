@@ -18,6 +18,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import count, seconds, share
@@ -50,4 +51,9 @@ CAUSE = Cause(
         "Log prompt block hashes to see the place of the first difference.",
     ),
     remedies=("stable_prefix",),
+    experiment=Experiment(
+        text="Move what changes (dates, ids, sorted tools) behind the history and log it as "
+        "after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy stable_prefix",
+    ),
 )

@@ -19,6 +19,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import count, seconds, share
@@ -51,4 +52,8 @@ CAUSE = Cause(
         "Log evictions or cache use beside the requests to size it.",
     ),
     remedies=("more_cache",),
+    experiment=Experiment(
+        text="Give one replica more cache, or its entries more time, and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy more_cache",
+    ),
 )

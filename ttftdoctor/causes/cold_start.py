@@ -17,8 +17,12 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.units import count, seconds, share
+
+#: Slow requests at the head of a log that are no more than this part of it are its warm-up.
+WARM_UP_SHARE = 0.02
 
 
 def judge(e: Evidence) -> Judgement:
@@ -52,7 +56,13 @@ def judge(e: Evidence) -> Judgement:
             f"(worst {seconds(c.worst_s)}); later ones {seconds(c.warm_p50_s)}"
         )
     strength = min(0.95, 0.55 + 0.4 * c.separation) if c.n >= 2 or c.kind == "load" else 0.6
+    against = ""
+    if c.kind == "start" and c.n <= WARM_UP_SHARE * e.population.with_ttft:
+        # Once, at the very beginning, and nobody after that: whoever measured warmed it up.
+        strength = 0.35
+        against = f"{text}: so few, and only there, are a warm-up; leave them out of the log"
     return Judgement(
+        against=against,
         strength=strength,
         seconds=c.seconds,
         evidence=(say(text, n=c.n, cold_p50_s=c.cold_p50_s, warm_p50_s=c.warm_p50_s,
@@ -89,4 +99,8 @@ CAUSE = Cause(
     headline=headline,
     next_steps=("Keep one replica warm (keep-alive, minimum replicas) and send warm-up requests.",),
     remedies=("warm_pool",),
+    experiment=Experiment(
+        text="Keep one replica warm for a day and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy warm_pool",
+    ),
 )

@@ -6,10 +6,13 @@ What it is
 Why the first token waits
     For a slot, or because steps full of decoding (or of others' prefill) take longer.
 How it is told from its neighbours
-    The wait goes with the number of requests that are decoding at arrival, not with the prefill
-    work ahead, and decode itself slows down with load.
+    Slots: first tokens come right after another request's last token, and the prefill done
+    meanwhile is a small part of the wait. Steps: first tokens take a step or two, and a step takes
+    longer the more requests decode in it. Behind prefill, waits follow the tokens ahead instead.
 When it cannot be told
-    Without the end of each request nobody knows who was decoding.
+    Without the end of each request nobody knows who was decoding. Requests held back before the
+    server, by the client or a limit on the way, look the same unless the engine's queue time is
+    logged.
 What helps
     More slots if memory allows, prefill and decode in separate pools, smaller chunks.
 """
@@ -17,33 +20,102 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
-from ttftdoctor.evidence import Evidence
-from ttftdoctor.units import seconds, share
+from ttftdoctor.diagnosis import Experiment, Statement
+from ttftdoctor.evidence import Evidence, Wait
+from ttftdoctor.units import count, milliseconds, seconds, share
+
+#: A step that decodes for others is contention when this part of it grows with their number.
+CROWDED = 0.3
+#: Up to so many slots, a limit of the client's may be what is seen.
+FEW_SLOTS = 8
 
 
 def judge(e: Evidence) -> Judgement:
-    """Blame the part of the wait that goes with requests decoding."""
+    """Blame waits that end when others end, and steps that are slow with many in them."""
     w = e.wait
     if w is None or not e.has("e2e_us"):
         return lacking("e2e_us", "start", text="without the end of each request nobody knows who "
                        "was decoding")  # fmt: skip
     part = w.decoding_mean
-    slope = e.lines.decode.slope_per_running_ms if e.lines.decode else None
     evidence = [
-        say(f"{seconds(part)} of the mean TTFT ({share(e.share(part))}) goes with the number of "
-            "requests decoding", decoding_s=part)
+        say(f"{seconds(part)} of the mean TTFT ({share(e.share(part))}) goes to slots held by "
+            f"decoding and to steps that decode for others ({seconds(w.steps_mean)})",
+            decoding_s=part, steps_s=w.steps_mean)
     ]  # fmt: skip
+    if part > 0:
+        evidence += _slots(w) + _steps(w)
+    slope = e.lines.decode.slope_per_running_ms if e.lines.decode else None
     if slope is not None:
         evidence.append(
             say(f"decode slows by {slope:.2g} ms a token for each request running",
                 slope_per_running_ms=slope)
         )  # fmt: skip
+    if w.slots_held and w.logged_mean is None and w.slots_most <= FEW_SLOTS:
+        text = (
+            "a client that sends only so many requests at a time looks the same: log the engine's "
+            "queue time to tell them apart"
+        )
+        evidence.append(say(text))
+    return Judgement(
+        strength=_strength(w) if part > 0 else 0.1, seconds=part, evidence=tuple(evidence),
+        against=_against(w),
+        needs=("queue_us",) if w.slots_held and w.logged_mean is None else (),
+    )  # fmt: skip
+
+
+def _strength(w: Wait) -> float:
+    """How sure it is that decoding is what is waited for."""
+    if w.slots_held and w.after_end is not None:
+        sure = 0.6 + 0.3 * (1 - w.after_end / 0.25) + 0.1 * w.slots_capped
+        return min(sure, 0.92 if w.logged_mean is not None or w.slots_most > FEW_SLOTS else 0.8)
+    crowded = _crowded(w)
+    if crowded is not None and w.steps_mean >= 0.5 * w.decoding_mean:
+        return 0.3 + 0.6 * min(crowded / (2 * CROWDED), 1.0)
+    ahead = (w.follows_decoding or 0.0) - (w.follows_backlog or 0.0)
     follows = w.follows_decoding or 0.0
-    strength = 0.1
-    if part > 0:
-        ahead = follows - (w.follows_backlog or 0.0)
-        strength = min(0.85, 0.3 + 0.5 * min(max(follows, 0.0) / 0.5, 1.0) + 0.3 * max(ahead, 0.0))
-    return Judgement(strength=strength, seconds=part, evidence=tuple(evidence))
+    if ahead > 0.1 and follows > 0.6 and w.steps_mean < 0.5 * w.decoding_mean:
+        return min(0.5 + 0.3 * ahead, 0.75)
+    return 0.3
+
+
+def _crowded(w: Wait) -> float | None:
+    """The part of a step's time that grows with the number of those who share it."""
+    if w.step_s is None or w.step_alone_s is None or w.step_s <= 0:
+        return None
+    return 1 - w.step_alone_s / w.step_s
+
+
+def _against(w: Wait) -> str:
+    if w.decoding_mean <= 0:
+        return "TTFT does not follow the number of requests decoding"
+    crowded = _crowded(w)
+    if crowded is not None and crowded < CROWDED and not w.slots_held:
+        return "steps hardly slow down with the number of requests decoding"
+    return "first tokens do not come with the ends of other requests"
+
+
+def _slots(w: Wait) -> list[Statement]:
+    if not w.slots_held or w.after_end is None:
+        return []
+    text = (
+        f"first tokens come right after the end of another request: {share(w.after_end)} of the "
+        f"way to the next, where chance gives 50 % ({count(w.ended_n)} requests)"
+    )
+    found = [say(text, after_end=w.after_end, n=w.ended_n)]
+    if w.slots_capped >= 0.5:
+        text = f"never more than {count(w.slots_most)} decode at once at a server"
+        found.append(say(text, slots_most=w.slots_most, capped_share=w.slots_capped))
+    return found
+
+
+def _steps(w: Wait) -> list[Statement]:
+    if w.steps is None or w.step_s is None or w.steps_mean <= 0:
+        return []
+    text = f"a step takes {milliseconds(w.step_s * 1e3)} while others decode in it"
+    if w.step_alone_s is not None:
+        text += f", {milliseconds(w.step_alone_s * 1e3)} with hardly any"
+    text += f"; a first token takes {w.steps:.2g} of them and more for a long prompt"
+    return [say(text, step_s=w.step_s, step_alone_s=w.step_alone_s, steps=w.steps)]
 
 
 def headline(e: Evidence, j: Judgement) -> str:
@@ -64,5 +136,10 @@ CAUSE = Cause(
         "Raise the number of sequences if KV memory allows (vLLM: --max-num-seqs), or split "
         "prefill and decode into separate pools.",
     ),
-    remedies=("disaggregated_prefill", "double_capacity"),
+    remedies=("more_seqs", "disaggregated_prefill", "double_capacity"),
+    experiment=Experiment(
+        text="Serve prefill apart from decoding, or cap the answers, for an hour and log it as "
+        "after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy disaggregated_prefill",
+    ),
 )

@@ -16,6 +16,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.units import seconds, share
 
@@ -36,7 +37,7 @@ def judge(e: Evidence) -> Judgement:
     if c.version:
         text += f"; the version changed from {c.version}"
     strength = 0.95 if c.version else 0.8
-    if c.load_ratio is not None and c.load_ratio > 1.6 and not c.version:
+    if not c.of_service:
         strength = 0.25
         text += f"; but {c.load_ratio:.1f} times as many requests were in flight"
     return Judgement(
@@ -71,4 +72,8 @@ CAUSE = Cause(
     ),
     remedies=("rollback",),
     weight=1.2,
+    experiment=Experiment(
+        text="Roll one replica back, send it the same traffic and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy rollback",
+    ),
 )

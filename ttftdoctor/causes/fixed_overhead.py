@@ -16,7 +16,9 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.lost_reuse import hits_cost
 from ttftdoctor.units import count, seconds, share
 
 #: A constant below this is what networks and front ends usually cost.
@@ -53,6 +55,7 @@ def judge(e: Evidence) -> Judgement:
     evidence = (
         say(f"the constant part of TTFT is {seconds(e.fixed_s)} ({share(e.share(e.fixed_s))})",
             fixed_s=e.fixed_s),
+        *hits_cost(e),
     )  # fmt: skip
     strength = 0.0
     if extra > 0.2 and part >= 0.3:
@@ -60,7 +63,9 @@ def judge(e: Evidence) -> Judgement:
         line = e.lines.prefill
         if line is not None and (line.residual_p50_ms or 0.0) > 0.5e3 * e.fixed_s:
             strength *= 0.5  # what spreads that widely is no constant
-    return Judgement(strength=strength, seconds=extra, evidence=evidence)
+    against = f"the constant part of TTFT is {seconds(e.fixed_s)}: "
+    against += "what any service pays" if extra <= USUAL_S else "too little, or too unsteady"
+    return Judgement(strength=strength, seconds=extra, evidence=evidence, against=against)
 
 
 def headline(e: Evidence, j: Judgement) -> str:
@@ -95,4 +100,9 @@ CAUSE = Cause(
     ),
     remedies=("faster_gateway",),
     weight=0.8,
+    experiment=Experiment(
+        text="Send the same traffic around the slow path (the gateway, a lookup) and log it as "
+        "after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy faster_gateway",
+    ),
 )

@@ -15,6 +15,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.units import count, seconds, share
 
@@ -56,6 +57,8 @@ def judge(e: Evidence) -> Judgement:
         strength = 0.4 + 0.5 * min(part, 1.0)
     return Judgement(
         strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,
+        against=f"the other causes explain {'all' if part <= 0 else share(1 - part)} of the mean "
+                "TTFT",
         evidence=(say(f"{seconds(e.unexplained_s)} of the mean TTFT ({share(part)}) is explained "
                       "by nothing in the log", unexplained_share=part),),
     )  # fmt: skip
@@ -74,4 +77,8 @@ CAUSE = Cause(
     headline=headline,
     next_steps=("Log the columns named below for each request, and run the diagnosis again.",),
     weight=0.7,
+    experiment=Experiment(
+        text="See which columns were found, and which causes each missing one would let be judged.",
+        command="ttftdoctor inspect {log}",
+    ),
 )

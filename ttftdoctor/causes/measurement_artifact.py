@@ -7,9 +7,11 @@ Why the first token waits
     It does not, or not as long as the log says.
 How it is told from its neighbours
     TTFT equals the duration; or comes after it; or is the same for every length; or grows with
-    the tokens of the answer at the rate of decoding.
+    the tokens of the answer at the rate of decoding; or first tokens come when other requests end
+    though the engine knows of no queue: they are held back before it, while the clock runs.
 When it cannot be told
-    Without the end of each request or the output tokens.
+    Without the end of each request or the output tokens; what is held back before the server,
+    without the engine's queue time.
 What helps
     Measuring again: at the first streamed token, in a named unit.
 """
@@ -17,9 +19,9 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
-from ttftdoctor.diagnosis import Statement
+from ttftdoctor.diagnosis import Experiment, Statement
 from ttftdoctor.evidence import Evidence
-from ttftdoctor.units import seconds, share
+from ttftdoctor.units import count, seconds, share
 
 
 def judge(e: Evidence) -> Judgement:
@@ -63,6 +65,16 @@ def judge(e: Evidence) -> Judgement:
         found.append(
             (sure, say(text, ms_per_token=a.thinking_ms_per_token, thinking_share=a.thinking_share))
         )
+    if a.gate is not None:
+        g = a.gate
+        text = (
+            f"{seconds(g.seconds)} of the mean TTFT ({share(g.share)}) passes before the request "
+            f"is at the server: first tokens come when other requests end, at most "
+            f"{count(g.most)} at once, and the engine's own queue time is {seconds(g.queue_s)}: "
+            "the client, or a limit on the way, holds requests back while the clock runs"
+        )
+        found.append((0.9, say(text, gate_s=g.seconds, gate_share=g.share, queue_s=g.queue_s,
+                               most=g.most)))  # fmt: skip
     if not found:
         return Judgement(
             evidence=(say("first tokens come well before the end, in one unit, and vary"),),
@@ -88,5 +100,10 @@ CAUSE = Cause(
     next_steps=(
         "Measure at the first streamed token, in one named unit, and look again "
         "(--unit FIELD=ms says what a field's unit is).",
+    ),
+    experiment=Experiment(
+        text="See which field was taken for the first token and in which unit; then time the first "
+        "streamed token of one request at the client.",
+        command="ttftdoctor inspect {log}",
     ),
 )

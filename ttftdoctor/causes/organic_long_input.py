@@ -16,6 +16,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.units import count, milliseconds, seconds, share
 
@@ -47,6 +48,12 @@ def judge(e: Evidence) -> Judgement:
         strength = 0.5 + 0.4 * min(part, 1.0)
         if not e.fixed_separable:
             strength *= 0.6
+        if _unsure(e):
+            text = (
+                f"of {share(e.unknown_ancestry)} of the prompt tokens nothing tells whether they "
+                "repeat earlier ones: session ids would decide"
+            )
+            evidence.append(say(text, unknown_share=e.unknown_ancestry))
         if _unknown(e):
             strength = min(strength, 0.5)
             text = (
@@ -56,8 +63,13 @@ def judge(e: Evidence) -> Judgement:
             evidence.append(say(text))
     return Judgement(
         strength=strength, seconds=seconds_new, evidence=tuple(evidence),
+        against=(
+            f"prefill of new tokens takes {seconds(slow)} at the 95th percentile, which is not slow"
+            if slow < SLOW_S else
+            f"prefill of new tokens is {share(part)} of the mean TTFT: most of it is something else"
+        ),
         growth_seconds=e.growth_accounts.get("prefill_new"),
-        needs=("session_id", "cached_tokens") if _unknown(e) else (),
+        needs=("session_id", "cached_tokens") if _unknown(e) or _unsure(e) else (),
     )  # fmt: skip
 
 
@@ -66,13 +78,18 @@ def _unknown(e: Evidence) -> bool:
     return e.repeated.grade == "none" and e.reuse is None
 
 
+def _unsure(e: Evidence) -> bool:
+    """Whether much of what is taken for new may repeat, cached tokens or not."""
+    return not _unknown(e) and e.unknown_ancestry >= 0.3 and e.longest_prompts > 1500
+
+
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
-    if _unknown(e):
+    if _unknown(e) or _unsure(e):
         return (
             f"Prompts are long: their own prefill is {seconds(j.seconds)} of the mean TTFT of "
             f"{seconds(e.mean)} ({share(e.share(j.seconds))}); whether they repeat earlier ones, "
-            "this log cannot tell"
+            "this log cannot tell: session ids would decide"
         )
     return (
         f"Prompts are long with new content: their own prefill is {seconds(j.seconds)} of the mean "
@@ -94,4 +111,9 @@ CAUSE = Cause(
     ),
     remedies=("history_compaction", "chunked_prefill"),
     weight=0.8,
+    experiment=Experiment(
+        text="See what the slowest requests differ in: if new input is the cause, in their "
+        "uncached tokens, and not in the requests in flight.",
+        command="ttftdoctor contrast {log} --select 'ttft > p95'",
+    ),
 )

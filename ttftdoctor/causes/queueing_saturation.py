@@ -18,11 +18,12 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.units import seconds, share
 
-#: Waiting this many times the prefill ahead is waiting for slots.
-SLOTS_FROM = 5.0
+#: Waiting this many times the prefill ahead is not waiting for prefill alone.
+MORE_FROM = 5.0
 
 
 def judge(e: Evidence) -> Judgement:
@@ -60,10 +61,10 @@ def judge(e: Evidence) -> Judgement:
             say(f"the engine itself logs a queue time of {seconds(w.logged_mean)} on average",
                 queue_logged_s=w.logged_mean)
         )  # fmt: skip
-    if w.per_backlog is not None and w.per_backlog > SLOTS_FROM and w.other > 0.5 * w.mean:
+    if w.per_backlog is not None and w.per_backlog > MORE_FROM and w.other > 0.5 * w.mean:
         text = (
             f"the wait is {w.per_backlog:,.0f} times the prefill that was ahead: requests wait for "
-            "slots that decoding holds, not for prefill"
+            "more than prefill"
         )
         evidence.append(say(text, per_backlog=w.per_backlog))
     follows = max(w.follows_backlog or 0.0, w.follows_running or 0.0)
@@ -72,10 +73,11 @@ def judge(e: Evidence) -> Judgement:
         strength = max(strength, 0.9)
     decoding = w.decoding_mean
     amplified = w.behind_repeated if e.prefill_repeated_s > 0 else 0.0
-    root = w.mean - decoding - amplified
+    root = w.mean - decoding - amplified - w.behind_change
     return Judgement(
         strength=strength, seconds=max(root, 0.0), interval=_part(w, root),
         evidence=tuple(evidence), amplified=amplified,
+        against="" if w.mean > 0 else "no wait is found: TTFT does not follow the work ahead",
         growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
                            ("queue_behind_new", "queue_other")) if e.growth_accounts else None,
     )  # fmt: skip
@@ -110,4 +112,9 @@ CAUSE = Cause(
         "Log the engine's queue time beside TTFT.",
     ),
     remedies=("double_capacity", "chunked_prefill"),
+    experiment=Experiment(
+        text="See what the slowest requests differ in: if waiting is the cause, in the requests in "
+        "flight and the work ahead, and not in their own length.",
+        command="ttftdoctor contrast {log} --select 'ttft > p95'",
+    ),
 )

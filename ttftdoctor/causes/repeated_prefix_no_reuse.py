@@ -21,6 +21,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import seconds, share
@@ -52,4 +53,8 @@ CAUSE = Cause(
         "Log cached tokens per request, so that reuse is counted and not inferred.",
     ),
     remedies=("prefix_cache", "history_compaction"),
+    experiment=Experiment(
+        text="Serve the same traffic for an hour with prefix caching on and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy prefix_cache",
+    ),
 )

@@ -15,6 +15,7 @@ What helps
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Attempts, Evidence
 from ttftdoctor.units import count, seconds, share
 
@@ -40,6 +41,7 @@ def judge(e: Evidence) -> Judgement:
         strength=strength, seconds=a.seconds,
         evidence=(say(text, n=a.n_retried, retried_p50_s=a.retried_p50_s,
                       once_p50_s=a.once_p50_s),),
+        against="" if a.n_retried else "no request needed more than one attempt",
     )  # fmt: skip
 
 
@@ -92,4 +94,8 @@ CAUSE = Cause(
         "Take the failing upstream out, set a first-token deadline and fail fast; log each try.",
     ),
     remedies=("backoff_fix",),
+    experiment=Experiment(
+        text="Take the failing upstream out for an hour and log it as after.jsonl.",
+        command="ttftdoctor compare {log} after.jsonl --remedy backoff_fix",
+    ),
 )

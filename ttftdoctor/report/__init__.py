@@ -31,6 +31,7 @@ from ttftdoctor.diagnosis import (
     LedgerRow,
     Slice,
     Verdict,
+    WorstRow,
 )
 from ttftdoctor.units import count, figure, milliseconds, seconds, share, tokens
 
@@ -344,6 +345,12 @@ def cost_sentences(diagnosis: Diagnosis) -> list[str]:
         if line.residual_p50_ms is not None:
             tail += f", median miss {milliseconds(line.residual_p50_ms)}"
         said.append("Prefill: " + " + ".join(terms) + f" ({tail}).")
+    for model in diagnosis.cost_lines.by_model:
+        said.append(
+            f"{clean(model.model)}: {clean(model.says)} ({_many(model.requests, 'request')}, "
+            f"median TTFT {seconds(model.ttft_p50_s)}: {milliseconds(model.fixed_ms)} fixed + "
+            f"{milliseconds(model.ms_per_1k_tokens)} per 1,000 uncached tokens)."
+        )
     decode = diagnosis.cost_lines.decode
     if decode is not None:
         text = (
@@ -408,17 +415,91 @@ def prefix_sentences(diagnosis: Diagnosis) -> list[str]:
         said.append(f"{tokens(p.recomputed_tokens)} were computed again{part}{bounds}.")
     if p.prefill_seconds_wasted is not None:
         said.append(f"That took {seconds(p.prefill_seconds_wasted)} of prefill.")
-    if p.money:
-        amount = p.money.get("amount")
-        shown = f"{amount:,.2f}" if isinstance(amount, (int, float)) else clean(amount)
-        said.append(
-            f"At list price that is {shown} {clean(p.money.get('currency') or '')}".rstrip()
-            + f" ({clean(p.money.get('price_source') or 'source not given')}, "
-            + f"{clean(p.money.get('price_date') or 'date not given')})."
-        )
+    said += money_sentences(diagnosis)
     if p.basis:
         said.append(f"Basis: {clean(p.basis).rstrip('.')}.")
     return said
+
+
+def money_sentences(diagnosis: Diagnosis) -> list[str]:
+    """What computing again costs, by which prices and of which day; empty if nobody asked."""
+    p, said = diagnosis.repeated_prefix, list[str]()
+    bill = p.money
+    if p.gpu_seconds_wasted is not None:
+        gpus = bill.gpus_per_replica if bill is not None else None
+        of = f" at {_many_gpus(gpus)} a replica" if gpus is not None else ""
+        said.append(f"That is {count(p.gpu_seconds_wasted)} GPU-seconds{of}.")
+    if bill is None:
+        return said
+    source = clean(bill.price_source or "source not given", 120)
+    if bill.basis == "tokens":
+        source += f", prices of {clean(bill.price_date or 'no known day', 40)}"
+    unit = clean(bill.currency, 40)
+    if bill.amount is None:
+        priced = bill.basis != "tokens" or bill.models
+        why = "the log does not tell what was computed again" if priced else "no model has a price"
+        return [*said, f"What that costs is unknown: {why} ({source})."]
+    text = f"It costs {money(bill.amount)} {unit}"
+    text += " more than reading it from a cache" if bill.basis == "tokens" else ""
+    if bill.interval is not None:
+        text += f" ({money(bill.interval[0])} to {money(bill.interval[1])})"
+    if bill.per_day is not None:
+        text += f", {money(bill.per_day)} a day"
+    if bill.input_spent is not None:
+        text += f", of {money(bill.input_spent)} for all prompts"
+    said.append(f"{text} ({source}).")
+    for one in bill.models[:3]:
+        prices = [f"{figure(one.input_per_m)} computed"]
+        for price, word in (
+            (one.cached_per_m, "cached"),
+            (one.write_per_m, "written"),
+            (one.output_per_m, "output"),
+        ):
+            if price is not None:
+                prices.append(f"{figure(price)} {word}")
+        since = f", since {clean(one.since, 20)}" if one.since else ""
+        if one.dearer_from_tokens is not None:
+            since += f", more from {count(one.dearer_from_tokens)} tokens on"
+        said.append(
+            f"{clean(one.model, 80)} is priced as {clean(one.priced_as, 80)}: {unit} "
+            f"{', '.join(prices)} for a million tokens{since}."
+        )
+    if bill.assumed:
+        said.append(f"Assumed: {'; '.join(clean(text, 200) for text in bill.assumed)}.")
+    return said
+
+
+def _many_gpus(n: float) -> str:
+    return f"{figure(n)} GPU" if n == 1 else f"{figure(n)} GPUs"
+
+
+def money(amount: float) -> str:
+    """Print an amount: ``1,234.50``; below one with three figures: ``0.0412``."""
+    size = abs(amount)
+    if size >= 0.995 or amount == 0:
+        return f"{amount:,.2f}"
+    return f"{amount:.3g}" if size >= 1e-4 else "less than 0.0001"
+
+
+def saving_sentence(diagnosis: Diagnosis, remedy: Gain) -> str:
+    """What a remedy saves, or costs, over the span of the log; empty if nobody asked."""
+    parts = []
+    if remedy.gpu_seconds_saved is not None:
+        parts.append(f"{count(abs(remedy.gpu_seconds_saved))} GPU-seconds")
+    amount = remedy.money_saved
+    bill = diagnosis.repeated_prefix.money
+    if amount is not None:
+        unit = clean(bill.currency, 40) if bill is not None else ""
+        text = f"{money(abs(amount))} {unit}".rstrip()
+        if remedy.money_saved_per_day is not None:
+            text += f" ({money(abs(remedy.money_saved_per_day))} a day)"
+        parts.append(text)
+    if not parts:
+        return ""
+    lead = amount if amount is not None else remedy.gpu_seconds_saved or 0.0
+    if lead == 0:
+        return "saves no money" if amount is not None else "saves no GPU time"
+    return ("saves " if lead > 0 else "costs more: ") + ", ".join(parts)
 
 
 def slo_sentence(diagnosis: Diagnosis) -> str:
@@ -451,6 +532,26 @@ def read_sentences(diagnosis: Diagnosis) -> list[str]:
     said.append(f"TTFT usable in {count(p.with_ttft)} of {_many(p.requests, 'request')}.")
     said.append(grades(diagnosis))
     return said
+
+
+def spread_sentence(diagnosis: Diagnosis) -> str:
+    """How much of the spread is explained, and could be; empty where that is not known."""
+    s = diagnosis.spread
+    if s is None:
+        return ""
+    whole = span(s.interval, share)
+    text = (
+        f"Of the spread of TTFT {share(s.explained_by_model)} is explained by the cost line and the "
+        "work ahead"
+    )
+    if s.explainable - s.explained_by_model < 0.03:
+        text += f", about as much as any model of these columns could explain ({whole})"
+    else:
+        text += f"; any model of these columns could explain about {share(s.explainable)} ({whole})"
+    return (
+        f"{text}: the rest is not in this log. Of the mean absolute deviation it is "
+        f"{share(s.deviation_by_model)} and {share(s.deviation_explainable)}."
+    )
 
 
 def _tally(numbers: Mapping[str, int]) -> str:
@@ -708,6 +809,63 @@ def cause_table(diagnosis: Diagnosis) -> Table:
         ),
         left=(0, 1),
     )
+
+
+def worst_table(diagnosis: Diagnosis) -> Table | None:
+    """The requests with the most of the primary cause, for looking them up."""
+    finding = primary(diagnosis)
+    if finding is None or not finding.rows:
+        return None
+    several = len({row.path for row in finding.rows}) > 1 or len(diagnosis.inputs) > 1
+    charged = any(row.seconds is not None for row in finding.rows)
+    note = f"Of it: seconds laid to {clean(finding.id, 60)}."
+    if finding.id == "insufficient_data":
+        note = "Of it: what nothing in the log explains."
+    return table(
+        "worst",
+        "The worst requests" if charged else "The slowest requests",
+        ("request", "session", "turn", "start", "TTFT", "of it"),
+        (
+            (
+                _called(row, several=several),
+                None if row.session_id is None else clean(row.session_id, 36),
+                None if row.turn is None else count(row.turn),
+                None if row.start is None else clean(row.start, 24),
+                seconds(row.ttft_s),
+                None if row.seconds is None else seconds(row.seconds),
+            )
+            for row in finding.rows
+        ),
+        left=(0, 1, 3),
+        note=note if charged else "",
+    )
+
+
+def _called(row: WorstRow, *, several: bool) -> str:
+    if row.request_id:
+        return clean(row.request_id, 36)
+    if row.line is None:
+        return "-"
+    of = f" of {clean(row.path.rpartition('/')[2], 60)}" if several and row.path else ""
+    return f"line {row.line}{of}"
+
+
+def worked_examples(diagnosis: Diagnosis) -> list[str]:
+    """The worst request of each cause at work, spelled out as a sum."""
+    return [
+        clean(f.worked_example.text, 600)
+        for f in findings(diagnosis)
+        if f.worked_example is not None
+    ]
+
+
+def ruled_out(diagnosis: Diagnosis) -> list[tuple[str, str]]:
+    """Each cause that was ruled out, and why."""
+    return [
+        (clean(f.id, 60), clean(f.ruled_out_because or "nothing in the log speaks for it", 300))
+        for f in findings(diagnosis)
+        if f.status == "ruled_out"
+    ]
 
 
 def about(finding: Finding) -> list[str]:

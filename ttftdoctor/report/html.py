@@ -40,13 +40,18 @@ from ttftdoctor.report import (
     remedies_by_gain,
     remedy_name,
     remedy_table,
+    ruled_out,
+    saving_sentence,
     scope,
     severity,
     slo_sentence,
     split_tables,
+    spread_sentence,
     title,
     turn_by_length,
     who,
+    worked_examples,
+    worst_table,
 )
 from ttftdoctor.units import count, milliseconds, seconds, share
 
@@ -83,6 +88,7 @@ def render(diagnosis: Diagnosis) -> str:
             _remedies(diagnosis),
             _evidence(diagnosis),
             _splits(diagnosis),
+            _worst(diagnosis),
             _causes(diagnosis),
             _read(diagnosis),
         )
@@ -210,6 +216,10 @@ def _header(d: Diagnosis) -> str:
         out.append("<h3>Next</h3><ol>" if remedy is not None or healthy else "<h2>Next</h2><ol>")
         out += [f"<li>{_e(step)}</li>" for step in v.next_steps]
         out.append("</ol>")
+    if v.experiment is not None:
+        out.append(f"<h3>To prove it</h3><p>{_e(v.experiment.text)}</p>")
+        if v.experiment.command:
+            out.append(f"<p><code>{_e(v.experiment.command)}</code></p>")
     want = missing(d) if v.primary_cause == "insufficient_data" else []
     if want:
         names = " ".join(f"<code>{_e(name)}</code>" for name in want)
@@ -569,7 +579,7 @@ def _ledger_chart(d: Diagnosis) -> _Chart | None:
     return (
         "ledger",
         "Where the mean TTFT goes",
-        _ledger_reading(groups),
+        " ".join(filter(None, [_ledger_reading(groups), spread_sentence(d)])),
         figure,
         _legend(names) + _table(ledger_table(d), named=False),
     )
@@ -851,6 +861,9 @@ def _remedies(d: Diagnosis) -> str:
         body.append(f"<dd>{_e(gain_sentence(r, d.population.ttft_mean_s))}</dd>")
         if r.cost:
             body.append(f"<dd>Cost: {_e(r.cost)}</dd>")
+        saving = saving_sentence(d, r)
+        if saving:
+            body.append(f"<dd>Over this log it {_e(saving)}.</dd>")
         if r.assumptions:
             body.append(f"<dd>Assumes: {_e('; '.join(clean(a) for a in r.assumptions))}</dd>")
         items.append(f"<div>{''.join(body)}</div>")
@@ -903,6 +916,15 @@ def _heat(matrix: Table, d: Diagnosis) -> str:
     )
 
 
+def _worst(d: Diagnosis) -> str:
+    rows, examples = worst_table(d), worked_examples(d)
+    if rows is None and not examples:
+        return ""
+    heading = rows.title if rows is not None else "The worst requests"
+    body = _table(rows, named=False) if rows is not None else ""
+    return f'<section class="card"><h2>{_e(heading)}</h2>{body}{_ul(examples)}</section>'
+
+
 def _causes(d: Diagnosis) -> str:
     if not d.causes:
         return ""
@@ -912,6 +934,8 @@ def _causes(d: Diagnosis) -> str:
         if f.status == "unjudged":
             unjudged.setdefault(f.needs, []).append(f"<code>{_e(f.id)}</code>")
             continue
+        if f.status == "ruled_out":
+            continue
         said = about(f)
         if said:
             sentences = " ".join(s if s.endswith((".", "…")) else s + "." for s in said)
@@ -919,10 +943,14 @@ def _causes(d: Diagnosis) -> str:
     for needs, names in unjudged.items():
         want = ", ".join(clean(n, 60) for n in needs) or "more than this log has"
         details.append(f"<dt>Not judged</dt><dd>{_e(want)} would decide {', '.join(names)}</dd>")
+    why = "".join(
+        f"<dt><code>{_e(name)}</code></dt><dd>{_e(text)}</dd>" for name, text in ruled_out(d)
+    )
+    excluded = f'<h3>Ruled out</h3><dl class="known">{why}</dl>' if why else ""
     return (
         f'<section class="card"><h2>Causes considered</h2>{_table(cause_table(d), named=False)}'
         f'<details open><summary>What is known of each</summary><dl class="known">'
-        f"{''.join(details)}</dl></details></section>"
+        f"{''.join(details)}</dl>{excluded}</details></section>"
     )
 
 

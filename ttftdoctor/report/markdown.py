@@ -29,14 +29,19 @@ from ttftdoctor.report import (
     remedies_by_gain,
     remedy_name,
     remedy_table,
+    ruled_out,
+    saving_sentence,
     scope,
     severity,
     slo_sentence,
     split_tables,
+    spread_sentence,
     title,
     ttft_figures,
     turn_by_length,
     who,
+    worked_examples,
+    worst_table,
 )
 from ttftdoctor.units import share
 
@@ -136,6 +141,11 @@ def _head(d: Diagnosis) -> list[str]:
     if v.next_steps:
         steps = "\n".join(f"{at}. {escape(step)}" for at, step in enumerate(v.next_steps, 1))
         out.append("**Next**\n\n" + steps)
+    if v.experiment is not None:
+        text = f"**To prove it:** {escape(v.experiment.text)}"
+        if v.experiment.command:
+            text += f"  \n{escape(v.experiment.command, 2_000)}"
+        out.append(text)
     want = missing(d) if v.primary_cause == "insufficient_data" else []
     if want:
         out.append("**Missing:** " + ", ".join(_code(name) for name in want))
@@ -153,7 +163,9 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
     out: list[tuple[str, str]] = []
     if d.ledger:
         ledger = ledger_table(d)
-        out.append((ledger.title, _fold(ledger.title, _table(ledger))))
+        spread = spread_sentence(d)
+        body = _table(ledger) + (f"\n\n{escape(spread)}" if spread else "")
+        out.append((ledger.title, _fold(ledger.title, body)))
     if d.remedies:
         remedies = remedy_table(d)
         lines = []
@@ -161,6 +173,9 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
             line = f"{_code(r.id)}."
             if r.cost:
                 line += f" Cost: {escape(r.cost)}."
+            saving = saving_sentence(d, r)
+            if saving:
+                line += f" Over this log it {escape(saving)}."
             if r.assumptions:
                 line += " Assumes: " + "; ".join(escape(a) for a in r.assumptions) + "."
             lines.append(f"- {line}")
@@ -172,14 +187,22 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
         out.append((table.title, _fold(table.title, _table(table))))
     costs = _list([*cost_sentences(d), " ".join(prefix_sentences(d))])
     out.append(("Cost of a token", _fold("Cost of a token, repeated prefix", costs)))
+    rows, examples = worst_table(d), _list(worked_examples(d))
+    if rows is not None or examples:
+        name = rows.title if rows is not None else "The worst requests"
+        body = "\n\n".join(part for part in (_table(rows) if rows else "", examples) if part)
+        out.append((name, _fold(name, body)))
     if d.causes:
         causes = cause_table(d)
         said = [
             f"- {_code(f.id)}: " + " ".join(escape(s) for s in about(f))
             for f in findings(d)
-            if about(f)
+            if about(f) and f.status != "ruled_out"
         ]
         body = _table(causes, 100) + "\n\n" + "\n".join(said)
+        why = "\n".join(f"- {_code(name)}: {escape(text)}" for name, text in ruled_out(d))
+        if why:
+            body += "\n\n**Ruled out**\n\n" + why
         out.append((causes.title, _fold(causes.title, body)))
     read = "\n".join(
         ("  - " if line.startswith(" ") else "- ") + escape(line.strip())

@@ -40,18 +40,26 @@ from ttftdoctor.report import (
     remedies_by_gain,
     remedy_name,
     remedy_table,
+    ruled_out,
+    saving_sentence,
     scope,
     severity,
     slo_sentence,
     split_tables,
+    spread_sentence,
     title,
     ttft_figures,
     turn_by_length,
     who,
+    worked_examples,
+    worst_table,
 )
 from ttftdoctor.units import seconds, share
 
 _UNIT = re.compile(r"(\d) (%|µs|ms|s|min|h|M|G)(?!\w)")
+
+#: A word of a command that :func:`shlex.join` quoted.
+_SHELL_WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^\s'\"])+")
 
 #: The lines of the first screen, and the lines a reader's eye follows without losing its place.
 SCREEN = 24
@@ -117,6 +125,9 @@ class _Page:
             tail.append(self._listed("Do first", first, bold=True))
         if steps:
             tail.append(self._listed("Next", [_cut(steps[0], 2 * self.measure - 24)]))
+        command = self._command(d)
+        if command and len(command) <= self.measure - 10:
+            tail.append(self._listed("Prove it", [command]))
         want = missing(d) if v.primary_cause == "insufficient_data" else []
         if want:
             tail.append(self._listed("Missing", [_cut(", ".join(want), 2 * self.measure - 24)]))
@@ -200,6 +211,9 @@ class _Page:
         if d.ledger:
             out += self._section("Where the mean TTFT goes")
             out.append(self._table(self._ledger(d), totals=2))
+            spread = spread_sentence(d)
+            if spread:
+                out.append(self._paragraph(spread))
         for split in split_tables(d):
             out += self._section(split.title)
             out.append(self._table(split))
@@ -219,6 +233,9 @@ class _Page:
                 text = f"{self.dot} {clean(remedy.id)}."
                 if remedy.cost:
                     text += f" Cost: {_stop(clean(remedy.cost))}"
+                saving = saving_sentence(d, remedy)
+                if saving:
+                    text += f" Over this log it {saving}."
                 if remedy.assumptions:
                     text += f" Assumes: {_stop('; '.join(clean(a) for a in remedy.assumptions))}"
                 out.append(self._paragraph(text, hang=2))
@@ -226,13 +243,20 @@ class _Page:
         if target:
             out += self._section("Target")
             out.append(self._paragraph(target))
+        out += self._worst(d)
         out += self._causes(d)
-        if len(d.verdict.next_steps) > 1:
+        experiment = d.verdict.experiment
+        if len(d.verdict.next_steps) > 1 or experiment is not None:
             out += self._section("Next steps")
             out += [
                 self._paragraph(f"{at}. {clean(step)}", hang=3)
                 for at, step in enumerate(d.verdict.next_steps, 1)
             ]
+        if experiment is not None:
+            out.append(self._paragraph(f"To prove it: {clean(experiment.text)}", hang=3))
+            if experiment.command:
+                lines = _continued(self._command(d), self.width - 3)
+                out += [Text(f"   {line}", style="bold", overflow="fold") for line in lines]
         out += self._section("What was read")
         out.append(self._paragraph(" · ".join(who(d)) + "."))
         for sentence in read_sentences(d):
@@ -253,6 +277,20 @@ class _Page:
             out.append(self._paragraph(f"Do first: {remedy_name(best)}, {gain}", hang=2))
         return out
 
+    def _command(self, d: Diagnosis) -> str:
+        """The command of the experiment, whole: it is there to be copied."""
+        experiment = d.verdict.experiment
+        return clean(experiment.command or "") if experiment is not None else ""
+
+    def _worst(self, d: Diagnosis) -> list[RenderableType]:
+        rows, examples = worst_table(d), worked_examples(d)
+        if rows is None and not examples:
+            return []
+        out = self._section(rows.title if rows is not None else "The worst requests")
+        if rows is not None:
+            out.append(self._table(rows))
+        return out + [self._paragraph(f"{self.dot} {text}", hang=2) for text in examples]
+
     def _causes(self, d: Diagnosis) -> list[RenderableType]:
         if not d.causes:
             return []
@@ -262,6 +300,8 @@ class _Page:
         for finding in findings(d):
             if finding.status == "unjudged":
                 unjudged.setdefault(finding.needs, []).append(clean(finding.id))
+                continue
+            if finding.status == "ruled_out":
                 continue
             said = about(finding)
             if finding.id == d.verdict.primary_cause and not finding.needs:
@@ -273,6 +313,10 @@ class _Page:
             want = ", ".join(clean(n, 60) for n in needs) or "more than this log has"
             text = f"{self.dot} {want} would decide: {', '.join(names)}"
             out.append(self._paragraph(text, hang=2))
+        why = ruled_out(d)
+        if why:
+            out += [Text(), Text("Ruled out", style="bold")]
+            out += [self._paragraph(f"{self.dot} {name}: {text}", hang=2) for name, text in why]
         return out
 
     def _section(self, name: str) -> list[RenderableType]:
@@ -361,6 +405,18 @@ def _wrap(text: str, width: int, hang: int = 0) -> str:
         break_on_hyphens=False,
     )
     return "\n".join(lines).replace("\xa0", " ")
+
+
+def _continued(command: str, width: int) -> list[str]:
+    """A command in lines that a shell reads as one; a longer word is left whole."""
+    words = [word for word in _SHELL_WORD.findall(command) if word]
+    lines: list[str] = []
+    for word in words:
+        if lines and cell_len(lines[-1]) + 1 + cell_len(word) <= width - 2:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(f"  {word}" if lines else word)
+    return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
 def _stop(sentence: str) -> str:
