@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -71,7 +72,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [list(head), *(list(row) for row in rows)]
     wide = [max(len(line[i]) for line in lines) for i in range(len(head))]
     text = [
-        "| " + " | ".join(c.ljust(w) for c, w in zip(l, wide, strict=True)) + " |" for l in lines
+        "| " + " | ".join(c.ljust(w) for c, w in zip(line, wide, strict=True)) + " |"
+        for line in lines
     ]
     text.insert(1, "|" + "|".join("-" * (w + 2) for w in wide) + "|")
     return "\n".join(text)
@@ -127,7 +129,7 @@ def confusion(some: Sequence[Record]) -> str:
 
 def calibration(some: Sequence[Record]) -> str:
     rows = []
-    for low, high in zip(BINS, BINS[1:], strict=False):
+    for low, high in pairwise(BINS):
         here = [r for r in some if low <= r["confidence"] < high or r["confidence"] == high == 1.0]
         if not here:
             continue

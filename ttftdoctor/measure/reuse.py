@@ -23,6 +23,8 @@ SURE_AT_BEST = 0.93
 MOST_WEIGHT = 10.0
 #: ... where there are this many of them; one or two may be anything.
 FEWEST_FIRST = 8
+#: A line that is right misses by no more than this part of the TTFT, on average.
+CLOSE = 0.14
 #: Standard errors by which one line must be nearer to the TTFTs, request by request.
 STEADY = 2.3
 #: How sure one is of a model by the others of its log.
@@ -96,7 +98,7 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
     elif answer == "unknown" and _cheap_hits(inputs, repeated, ttft, rows.session[index]):
         answer, sure = "full", 0.85
     elif answer == "unknown":
-        answer, sure = _steadily_nearer(ttft, none, full), 0.72
+        answer, sure = _steadily_nearer(ttft, none, full, weight), 0.72
     elif answer != "unknown":
         low, high = sorted((loss_none, loss_full))
         sure = 0.78 + (SURE_AT_BEST - 0.78) * min((0.75 - low / high) / 0.5, 1.0)
@@ -127,7 +129,8 @@ def lend(parts: list[tuple[Rows, Reuse]]) -> list[tuple[Rows, Reuse]]:
     if seen < 0.5 * sum(int(rows.measured.sum()) for rows, _ in parts):
         return parts
     out = []
-    for rows, found in parts:
+    for part, answer in parts:
+        rows, found = part, answer
         alike = found.loss_none is None or (found.loss_full or 0.0) <= 1.1 * found.loss_none
         if found.answer == "unknown" and rows.reuse_grade != "none" and alike:
             cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
@@ -183,7 +186,7 @@ def _cheap_hits(inputs: Array, repeated: Array, ttft: Array, session: NDArray[np
     return bool(np.quantile(fit.draws[:, 1], 0.02) > 0 and own >= old)
 
 
-def _steadily_nearer(ttft: Array, none: Array, full: Array) -> str:
+def _steadily_nearer(ttft: Array, none: Array, full: Array, weight: Array) -> str:
     """Which line is nearer by a tenth at least, and request by request so, not in a few alone."""
     scale = ttft + float(np.median(ttft))
     far_none, far_full = np.abs(ttft - none) / scale, np.abs(ttft - full) / scale
@@ -191,10 +194,14 @@ def _steadily_nearer(ttft: Array, none: Array, full: Array) -> str:
     spread = float(nearer.std())
     if len(ttft) < 20 or spread == 0.0:
         return "unknown"
-    score = float(nearer.mean()) / spread * len(ttft) ** 0.5
-    if score >= STEADY and far_full.mean() <= 0.9 * far_none.mean():
+    worth = float(weight.sum()) ** 2 / float((weight**2).sum())  # rows of equal weight
+    score = float(np.average(nearer, weights=weight)) / spread * worth**0.5
+    mean_none, mean_full = (float(np.average(far, weights=weight)) for far in (far_none, far_full))
+    if min(mean_none, mean_full) > CLOSE:
+        return "unknown"  # neither line is one: some turns hit, others do not
+    if score >= STEADY and mean_full <= 0.9 * mean_none:
         return "full"
-    if score <= -STEADY and far_none.mean() <= 0.9 * far_full.mean():
+    if score <= -STEADY and mean_none <= 0.9 * mean_full:
         return "none"
     return "unknown"
 

@@ -541,8 +541,8 @@ def spread_sentence(diagnosis: Diagnosis) -> str:
         return ""
     whole = span(s.interval, share)
     text = (
-        f"Of the spread of TTFT {share(s.explained_by_model)} is explained by the cost line and the "
-        "work ahead"
+        f"Of the spread of TTFT {share(s.explained_by_model)} is explained by the cost line and "
+        "the work ahead"
     )
     if s.explainable - s.explained_by_model < 0.03:
         text += f", about as much as any model of these columns could explain ({whole})"
