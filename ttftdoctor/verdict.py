@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Amplifier, Finding, Status, Verdict
@@ -35,6 +36,11 @@ QUICK_S = 0.4
 SCOPE_SHARE = 0.8
 #: ... and its rows crowd there by at least this many standard deviations.
 SCOPE_CHANCE = 2.2
+
+#: How often verdicts of such a strength are right on logs whose cause is known (two simulators of
+#: different authors; ``benchmarks/diagnosis``); between the points it is read off a straight line.
+STRENGTH = (0.0, 0.5, 0.65, 0.75, 0.85, 0.95, 1.0)
+RIGHT = (0.0, 0.5, 0.67, 0.84, 0.92, 0.96, 0.98)
 
 Judged = tuple[Cause, Judgement]
 
@@ -108,7 +114,7 @@ def _settled(
     return Verdict(
         primary_cause=c.id,
         family=c.family,
-        confidence=round(j.strength, 2),
+        confidence=_calibrated(j.strength),
         headline=c.headline(e, j),
         next_steps=c.next_steps,
         experiment=c.experiment,
@@ -301,4 +307,13 @@ def _confidence(e: Evidence, judged: Sequence[Judged], primary: Judged) -> float
     confidence = min(confidence, _unsure_of_ancestry(e, c))
     n = e.population.with_ttft
     confidence *= min(1.0, 0.75 + 0.25 * min(n / 30, 1.0))
-    return round(min(max(confidence, 0.05), 0.99), 2)
+    return _calibrated(confidence)
+
+
+def _calibrated(strength: float) -> float:
+    """The part of verdicts of this strength that is right."""
+    for (low, below), (high, above) in pairwise(zip(STRENGTH, RIGHT, strict=True)):
+        if strength <= high:
+            value = below + (above - below) * (strength - low) / (high - low)
+            return round(max(value, 0.05), 2)
+    return RIGHT[-1]

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ttftdoctor.evidence import Gate
-from ttftdoctor.measure.lines import FIT_ROWS, model_groups, tpot
+from ttftdoctor.measure.lines import FIT_ROWS, model_groups, part_of, tpot
 from ttftdoctor.measure.load import Load, by_server
-from ttftdoctor.measure.rows import Array, Mask, Rows
-from ttftdoctor.stats import or_zero, pinball, quantile_fit, thin
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows
+from ttftdoctor.stats import MOST_ROWS, or_zero, pinball, quantile_fit, thin
 
 #: Moments of each wait at which the time since the last end is looked up.
 MOMENTS = 16
@@ -83,7 +83,27 @@ class Slots:
 
 
 def slots_of(rows: Rows, load: Load) -> Slots:
-    """Look whether first tokens come when other requests end, at the same server."""
+    """Look whether first tokens come when other requests end, at the same server.
+
+    Of a huge log the middle decides whether there is anything to look for.
+    """
+    at = _middle(rows)
+    if at is not None:
+        probe = _slots(rows.take(at), part_of(load, at))
+        if not probe.held:
+            return replace(probe, full=np.zeros(rows.n, dtype=bool))
+    return _slots(rows, load)
+
+
+def _middle(rows: Rows) -> Index | None:
+    """The rows in the middle of a log of more than ``MOST_ROWS``, one after another."""
+    if rows.n <= 2 * MOST_ROWS:
+        return None
+    first = (rows.n - MOST_ROWS) // 2
+    return np.arange(first, first + MOST_ROWS)
+
+
+def _slots(rows: Rows, load: Load) -> Slots:
     ranks, spent, beside = [], [], []
     full = np.zeros(rows.n, dtype=bool)
     most = 0
@@ -166,13 +186,12 @@ class Sharing:
     """Seconds of each TTFT that go to decoding for others in the same steps.
 
     ``steps`` are waited by every request that finds others decoding, ``pieces`` more for each
-    1,000 tokens of its own; None where the log does not determine them. ``step`` is the time of a
-    step at each arrival (0 if nobody is decoding), ``level`` its median among those who find
-    somebody, ``alone`` what it would be with hardly anybody: without what grows with their number.
+    1,000 tokens of its own; None where the log does not determine them. ``level`` is the median
+    time of a step among those who find somebody decoding, ``alone`` what it would be with hardly
+    anybody: without what grows with their number.
     """
 
     seconds: Array
-    step: Array
     steps: float | None = None
     pieces: float | None = None
     level: float | None = None
@@ -192,8 +211,18 @@ def sharing_of(rows: Rows, load: Load, ttft: Array) -> Sharing:
     The time S of a step is what a token takes those who are decoding when the request arrives, as
     a line in their number: so it moves with the load alone, and not with a release or with the
     prompts of others, which would be taken for decoding. The medians of TTFT follow constant +
-    a*U + steps*S + pieces*S*U with U uncached thousands of tokens.
+    a*U + steps*S + pieces*S*U with U uncached thousands of tokens. Of a huge log the middle decides
+    whether there is anything to look for.
     """
+    at = _middle(rows)
+    if at is not None:
+        probe = _sharing(rows.take(at), part_of(load, at), ttft[at])
+        if probe.steps is None:
+            return Sharing(np.zeros(rows.n))
+    return _sharing(rows, load, ttft)
+
+
+def _sharing(rows: Rows, load: Load, ttft: Array) -> Sharing:
     seen, step = _steps(rows), np.full(rows.n, np.nan)
     seconds = np.zeros(rows.n)
     steps = pieces = level = alone = None
@@ -221,7 +250,7 @@ def sharing_of(rows: Rows, load: Load, ttft: Array) -> Sharing:
             level, alone = float(np.median(step[shared])), found[0]
     # A first token costs something beside the steps of others.
     seconds = np.clip(np.minimum(seconds, 0.95 * or_zero(ttft)), 0.0, None)
-    return Sharing(seconds, step, steps, pieces, level, alone)
+    return Sharing(seconds, steps, pieces, level, alone)
 
 
 def _stretches(start: Array) -> Array:
