@@ -34,6 +34,8 @@ UNKNOWN_ANCESTRY = 0.55
 QUICK_S = 0.4
 #: A part of the log is the scope when it holds this share of the cause's seconds.
 SCOPE_SHARE = 0.8
+#: ... of an hour this share, since any peak has most of the waiting.
+HOUR_SHARE = 0.9
 #: ... and its rows crowd there by at least this many standard deviations.
 SCOPE_CHANCE = 2.2
 
@@ -166,7 +168,7 @@ def _hidden(e: Evidence, judged: Sequence[Judged]) -> tuple[Judged, dict[str, st
         pair = by_id.get(s.cause)
         if pair is None or not pair[1].judged or pair[1].strength < BELIEVED:
             continue
-        if pair[0].id == "organic_long_input":
+        if pair[0].id == "organic_long_input" or s.column == "hour":
             continue
         sick = (
             s.share_in_scope >= 0.3
@@ -196,9 +198,21 @@ def _scope(e: Evidence, primary: Judged) -> dict[str, str] | None:
             continue
         if s.affected_share < SCOPE_SHARE or s.chance < SCOPE_CHANCE:
             continue
+        if s.column == "hour" and not _of_an_hour(s, primary[0]):
+            continue
+        if best is not None and (s.column == "hour") != (best.column == "hour"):
+            # Who is sick says more than when.
+            best = s if best.column == "hour" else best
+            continue
         if best is None or s.share_of_rows < best.share_of_rows:
             best = s
     return None if best is None else {best.column: best.value}
+
+
+def _of_an_hour(s: Scoped, cause: Cause) -> bool:
+    """Whether a cause that comes and goes with the traffic is one of a single hour."""
+    comes_and_goes = cause.family == "load" or cause.id == "retry_or_ratelimit"
+    return comes_and_goes and s.share_of_cause >= HOUR_SHARE and s.share_of_rows <= 0.5
 
 
 def _amplifiers(e: Evidence, judged: Sequence[Judged], primary: Judged) -> tuple[Amplifier, ...]:

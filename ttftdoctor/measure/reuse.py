@@ -131,7 +131,7 @@ def lend(parts: list[tuple[Rows, Reuse]]) -> list[tuple[Rows, Reuse]]:
     out = []
     for part, answer in parts:
         rows, found = part, answer
-        alike = found.loss_none is None or (found.loss_full or 0.0) <= 1.1 * found.loss_none
+        alike = found.loss_none is None or (found.loss_full or 0.0) <= 1.2 * found.loss_none
         if found.answer == "unknown" and rows.reuse_grade != "none" and alike:
             cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
             rows = replace(

@@ -54,8 +54,9 @@ class Rows:
     (``cached_basis``) inferred; ``uncached`` is input less cached. ``broken`` is 1 where the blocks
     show that a prompt changed within its history, 0 where they show that it did not. ``unrelated``:
     no session is named, and the lengths show no conversations. ``place`` is the row of the request
-    table that each was made from. Columns that are not in the log share one array: no array may be
-    written to.
+    table that each was made from. ``one_clock`` is false for several files whose clocks each begin
+    at a zero of their own: what is early in one is not early in another. Columns that are not in
+    the log share one array: no array may be written to.
     """
 
     n: int
@@ -95,6 +96,7 @@ class Rows:
     cached_sure: float = 1.0
     unrelated: bool = False
     order_known: bool = True
+    one_clock: bool = True
     notes: tuple[str, ...] = ()
     place: NDArray[np.uint32] | None = None
 
@@ -497,6 +499,9 @@ def _arrays(
         return nothing if missing else _seconds(frame, column)
 
     coded = {column: _codes(frame[column]) for column in SCOPE_COLUMNS}
+    if frame["prefix_blocks"].null_count() < frame.height:
+        # Prompts of one head (a system prompt, a template) share their first block.
+        coded["prefix_group"] = _codes(frame["prefix_blocks"].list.first().cast(pl.String))
     return Rows(
         n=frame.height,
         line=frame["line"].to_numpy(),
@@ -535,6 +540,7 @@ def _arrays(
         cached_basis="logged" if _covered(frame, "cached_tokens") else "unknown",
         unrelated=links.UNRELATED in notes,
         order_known=order_known,
+        one_clock=origin > 10**14 or frame["source"].n_unique() < 2,
         notes=notes,
         place=frame["place"].to_numpy(),
     )

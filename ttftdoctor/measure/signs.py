@@ -21,7 +21,7 @@ from ttftdoctor.evidence import (
 )
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
-from ttftdoctor.measure.rows import Index, Rows
+from ttftdoctor.measure.rows import Index, Rows, Scope
 from ttftdoctor.stats import (
     MOST_ROWS,
     Array,
@@ -665,7 +665,7 @@ def change_of(
     change of the service.
     """
     none = np.zeros(rows.n)
-    if not rows.order_known:
+    if not rows.order_known or not rows.one_clock:
         return None, none
     # Steps that decode for others are part of what any request takes, and are foretold as such.
     net = rows.ttft - or_zero(ledger.wait - ledger.steps)
@@ -830,6 +830,8 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
     free = rows.measured & np.isfinite(rows.inputs) & ~(load.waiting > 0) & ~(rows.attempts > 1)
     best: tuple[float, Contrast, Array] | None = None
     for column, scope in rows.scopes.items():
+        if column == "prefix_group":
+            continue  # a prompt is no path
         if column in ("model", "version") or not 2 <= len(scope.names) <= 50:
             continue
         fits: dict[int, tuple[int, float, float]] = {}
@@ -878,6 +880,24 @@ def _by_chance(inside: int, affected: int, size: int, total: int) -> float:
     return float((inside - mean) / max(spread, 0.25) ** 0.5)
 
 
+def _hours(rows: Rows) -> Scope | None:
+    """The hours of a log of more than one and at most four days; None without a calendar."""
+    if rows.epoch_us is None or rows.n == 0:
+        return None
+    known = np.isfinite(rows.start)
+    hour = np.floor((rows.epoch_us / 1e6 + np.where(known, rows.start, 0.0)) / 3600)
+    hour = hour.astype(np.int64)
+    first = int(hour[known].min())
+    span = int(hour[known].max()) - first + 1
+    if not 2 <= span <= 96:
+        return None
+    names = tuple(
+        datetime.fromtimestamp(3600 * (first + i), UTC).strftime("%Y-%m-%dT%H:00Z")
+        for i in range(span)
+    )
+    return Scope(np.where(known, hour - first, -1), names)
+
+
 def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
     """Where the seconds of each cause lie: one value of a column with nearly all of them.
 
@@ -889,7 +909,9 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
     out: list[Scoped] = []
     counted = where(rows.measured)
     total_rows = len(rows.ttft[counted])
-    for column, scope in rows.scopes.items():
+    hours = _hours(rows)
+    scopes = rows.scopes if hours is None else {**rows.scopes, "hour": hours}
+    for column, scope in scopes.items():
         if not 2 <= len(scope.names) <= 200 or total_rows == 0:
             continue
         codes = scope.codes[counted] + 1

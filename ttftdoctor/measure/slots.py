@@ -38,6 +38,8 @@ HELD_SHARE = 0.25
 MOST_STEPS = 2.0
 #: Steps for each 1,000 tokens of a prompt: no engine takes it in smaller pieces than 128 tokens.
 MOST_PIECES = 8.0
+#: Steps must bring the loss of the fit down to this part of what it is without them.
+HELPS = 0.98
 #: Requests that share steps, at least, for a fit.
 FEWEST_SHARED = 20
 #: Parts of the log that may each have a cost of their own.
@@ -271,6 +273,10 @@ def _fit(u: Array, step: Array, ttft: Array, when: Array) -> tuple[float, float]
     one = np.ones(len(u))
     scale = ttft + float(np.median(ttft))
     plain = quantile_fit(np.column_stack([one, u]), ttft, scale=scale)
+    enough = HELPS * pinball(plain.residual / scale, 0.5)
+    whole = quantile_fit(np.column_stack([one, u, step, step * u]), ttft, scale=scale)
+    if pinball(whole.residual / scale, 0.5) > enough:
+        return None  # fewer terms cannot do better
     for terms in ((step, step * u), (step,)):
         x = np.column_stack([one, u, *terms])
         fit = quantile_fit(x, ttft, scale=scale, resamples=60)
@@ -279,7 +285,7 @@ def _fit(u: Array, step: Array, ttft: Array, when: Array) -> tuple[float, float]
             break
     else:
         return None
-    if pinball(fit.residual / scale, 0.5) > 0.98 * pinball(plain.residual / scale, 0.5):
+    if pinball(fit.residual / scale, 0.5) > enough:
         return None
     within = np.column_stack([when, when * u[:, None], *terms])
     part = quantile_fit(within, ttft, scale=scale).coef[-len(terms) :]
