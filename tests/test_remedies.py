@@ -301,3 +301,19 @@ def test_all_together_is_served_and_not_summed() -> None:
 def test_closed_loops_are_named_in_the_assumptions() -> None:
     texts = gain(sample("peak_hour"), "prefix_cache").assumptions
     assert "the next turn is sent as long after the answer as it was" in texts
+
+
+@pytest.mark.parametrize("scenario", ["busting_each_turn", "cold_restarts"])
+def test_a_cache_that_is_there_gains_nothing_by_being_switched_on(
+    tmp_path: Path, scenario: str
+) -> None:
+    """A changing head, or a restart, loses what any cache would hold."""
+    planted = simulator.load(scenario)
+    path = tmp_path / "log.jsonl"
+    simulator.write_log(simulator.serve(planted, 21), path, "full")
+    found = diagnose(str(path))
+    assert found.verdict.primary_cause == planted.causes.primary
+    gain = next(g for g in found.remedies if g.id == "prefix_cache")
+    real = simulator.remedies_truth(planted, 21, ["prefix_cache"])["prefix_cache"]["gain_share"]
+    assert gain.gain_share == pytest.approx(real, abs=0.05)
+    assert "no gain" in (gain.note or "")

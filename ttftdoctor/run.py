@@ -227,7 +227,8 @@ def _remedies(
     names: list[str] = []
     doubts: list[str] = []
     for remedy in chosen:
-        treatment = remedy.treat(settings)
+        spoilt = None if remedy.spoilt is None else remedy.spoilt(e, primary)
+        treatment = remedy.treat(settings) if spoilt is None else Treatment()
         outcome = served.try_(treatment)
         doubt = None if remedy.doubt is None else remedy.doubt(e)
         if outcome.gain_share > 0.01:
@@ -241,7 +242,7 @@ def _remedies(
                 assumptions=(*remedy.assumptions, *served.assumes),
                 cost=remedy.cost,
                 applies_to=remedy.helps,
-                note=doubt or why_little(remedy, e, outcome.gain_share),
+                note=spoilt or doubt or why_little(remedy, e, outcome.gain_share),
                 **_figures(outcome, doubt is not None),
                 **_saved(till, treatment, outcome),
             )

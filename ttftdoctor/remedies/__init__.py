@@ -35,7 +35,8 @@ class Remedy:
     ``always`` remedies are predicted for every log; the others only where one of ``helps`` is
     present. ``fits`` says whether the log knows enough to predict it. ``acts_on`` names the
     accounts of the ledger that it can shrink: where they are small, there is little to gain, and
-    :func:`why_little` says so. ``doubt`` says why the gain may not come at all, or None.
+    :func:`why_little` says so. ``doubt`` says why the gain may not come at all, or None;
+    ``spoilt`` why, with this primary cause, nothing comes of it.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Remedy:
     helps: tuple[str, ...]
     acts_on: tuple[str, ...] = ()
     doubt: Callable[[Evidence], str | None] | None = None
+    spoilt: Callable[[Evidence, str], str | None] | None = None
     always: bool = False
     fits: Callable[[Evidence], bool] | None = None
 

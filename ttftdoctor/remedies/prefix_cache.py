@@ -17,6 +17,19 @@ def fits(evidence: Evidence) -> bool:
     return evidence.repeated.repeated_tokens is not None and evidence.has("input_tokens")
 
 
+def spoilt(evidence: Evidence, primary: str) -> str | None:
+    """Why a cache would change nothing: there is one, and it is not what fails."""
+    if primary == "cache_busting_prefix":
+        return (
+            "no gain: the prompt changes near its head, and no cache can serve what comes behind "
+            "that; see stable_prefix"
+        )
+    works = evidence.reuse is not None and evidence.reuse.hit_share >= 0.5
+    if primary == "cold_start" and works:
+        return "no gain: there is a cache already, which is empty when a server starts"
+    return None
+
+
 REMEDY = Remedy(
     id="prefix_cache",
     order=10,
@@ -29,6 +42,7 @@ REMEDY = Remedy(
     cost="KV memory for the histories between turns; computes once and collects on every turn",
     helps=("repeated_prefix_no_reuse",),
     acts_on=("prefill_repeated", "queue_behind_repeated"),
+    spoilt=spoilt,
     always=True,
     fits=fits,
 )
