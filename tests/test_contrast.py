@@ -553,11 +553,13 @@ def test_the_page_fits(width: int) -> None:
         assert len(line) <= width
 
 
-def test_the_page_equals_its_golden(golden: Callable[[str | Path, str], None]) -> None:
-    log = ttftdoctor.read(PEAK)
+def test_the_page_equals_its_golden(
+    golden: Callable[[str | Path, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(PEAK).parent)  # lines are wrapped by the length of the path
+    log = ttftdoctor.read(Path(PEAK).name)
     c = dataclasses.replace(ttftdoctor.contrast(log, select="ttft > p95"), version="1.2.3")
-    place = str(Path(PEAK).parent)
-    golden("contrast/peak_hour.txt", render(c).replace(place + "/", "").replace(place, ""))
+    golden("contrast/peak_hour.txt", render(c))
 
 
 def test_hostile_text_is_shown_harmless(tmp_path: Path) -> None:
