@@ -213,8 +213,7 @@ FILES = pytest.mark.parametrize("file", ["requests.jsonl", "server.log"])
 def test_the_cause_that_was_staged(name: str, cause: str, file: str) -> None:
     verdict = engine(name, file).verdict
     assert verdict.primary_cause == cause
-    # Without session ids nothing but the cache says that long prompts are new.
-    assert verdict.confidence >= (0.6 if file == "requests.jsonl" else 0.5)
+    assert verdict.confidence >= 0.6
 
 
 @FILES

@@ -295,8 +295,8 @@ def _unsure_of_ancestry(e: Evidence, c: Cause) -> float:
         return 1.0 - 0.12 * unknown
     if c.id not in ("healthy", "organic_long_input"):
         return 1.0
-    # A cache that serves others speaks a little for new work where it serves nothing.
-    least = UNKNOWN_ANCESTRY + (0.05 if e.repeated.cached_tokens else 0.0)
+    # A cache that is counted speaks a little for new work where it serves nothing.
+    least = UNKNOWN_ANCESTRY + (0.05 if e.has("cached_tokens") else 0.0)
     # Conversations would show in the lengths; documents that many ask about would not.
     least = max(least, 0.65) if e.unrelated else least
     most = max(least, 0.95 - 0.8 * unknown)

@@ -67,7 +67,8 @@ def _strength(w: Wait) -> float:
     """How sure it is that decoding is what is waited for."""
     if w.slots_held and w.after_end is not None:
         sure = 0.6 + 0.3 * (1 - w.after_end / 0.25) + 0.1 * w.slots_capped
-        return min(sure, 0.92 if w.logged_mean is not None or w.slots_most > FEW_SLOTS else 0.8)
+        # Without the engine's queue time, few slots and a gate before the server look the same.
+        return min(sure, 0.92 if w.logged_mean is not None or w.slots_most > FEW_SLOTS else 0.72)
     crowded = _crowded(w)
     if crowded is not None and w.steps_mean >= 0.5 * w.decoding_mean:
         return 0.3 + 0.6 * min(crowded / (2 * CROWDED), 1.0)
