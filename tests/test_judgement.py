@@ -335,3 +335,22 @@ def test_steps_that_do_not_slow_down_are_no_contention(tmp_path: Path) -> None:
     """Any batching server decodes in the steps that first tokens come from."""
     found = verdict(tmp_path, stepped(np.random.default_rng(24), 500, 2.0, 0.0))
     assert found.verdict.primary_cause == "healthy"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_wait_for_each_that_decodes(tmp_path: Path, seed: int) -> None:
+    """Each request that decodes costs a newcomer 0.1 s, and hardly anybody prefills."""
+    rng = np.random.default_rng(seed)
+    now, rows, ends, extra = 0.0, [], [], []
+    for i in range(400):
+        now += float(rng.exponential(0.5 if i // 50 % 2 else 12.0))
+        inputs, out = int(rng.integers(100, 700)), int(rng.integers(60, 400))
+        extra.append(0.1 * sum(end > now for end in ends))
+        own = plant.FIXED_S + plant.PER_1K_S * inputs / 1e3
+        ttft = (own + extra[-1]) * (1 + 0.02 * float(rng.standard_normal()))
+        rows.append(plant.row(now, inputs, out, ttft))
+        ends.append(now + rows[-1]["latency_ms"] / 1e3)
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "decode_contention"
+    cause = next(f for f in found.causes if f.id == "decode_contention")
+    assert cause.seconds == pytest.approx(float(np.mean(extra)), rel=0.4)

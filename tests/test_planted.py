@@ -11,6 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import plant
 import pytest
 
 import ttftdoctor
@@ -148,6 +150,59 @@ def test_rows_in_two_units(tmp_path: Path) -> None:
 def test_what_nobody_notices_is_healthy(tmp_path: Path) -> None:
     """Most of 65 ms may well be unexplained."""
     assert diagnosed(tmp_path, "healthy_compaction").verdict.primary_cause == "healthy"
+
+
+# --- where a cause is at home ---------------------------------------------------------------------
+
+
+def chats(heads: int, sick: int) -> list[dict[str, Any]]:
+    """Quiet chats with one of several system prompts; those with one of them are never cached."""
+    rng = np.random.default_rng(5)
+    rows = []
+    for session in range(60):
+        head, now, history = session % heads, float(rng.uniform(0, 7200)), 1024
+        for turn in range(1, 8):
+            inputs = history + int(rng.integers(600, 1400))
+            blocks = [1000 * (head + 1) + i for i in range(16)]
+            blocks += [10**6 * (session + 1) + i for i in range(inputs // 64 - 16)]
+            hit = 0 if head == sick else (history // 64) * 64
+            out = int(rng.integers(60, 200))
+            ttft = 0.08 + 0.2 * (inputs - hit) / 1e3 + float(rng.normal(0, 0.003))
+            rows.append(
+                plant.row(now, inputs, out, ttft, session_id=f"s{session}", turn=turn,
+                          cached_tokens=hit, prefix_blocks=blocks, block_tokens=64)
+            )  # fmt: skip
+            history = inputs + out
+            now += ttft + 0.02 * out + float(rng.uniform(10, 40))
+    return sorted(rows, key=lambda row: row["timestamp"])
+
+
+def test_a_sick_prompt_head_is_named(tmp_path: Path) -> None:
+    """No column names it, but the first block does."""
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, chats(5, 3))) + "\n")
+    found = ttftdoctor.diagnose(str(path))
+    assert found.verdict.family == "prefix"
+    assert found.verdict.scope == {"prefix_group": "4000"}
+
+
+def test_an_hour_of_queueing_is_named(tmp_path: Path) -> None:
+    """All waits lie in one hour of five."""
+    rng = np.random.default_rng(6)
+    rows, free = [], 0.0
+    usual, peak = rng.uniform(0, 18_000, 3000), rng.uniform(7300, 10_700, 1100)
+    arrivals = [(now, 200, 900) for now in usual] + [(now, 5000, 15_000) for now in peak]
+    for now, low, high in sorted(arrivals):
+        inputs, out = int(rng.integers(low, high)), int(rng.integers(50, 400))
+        work = 0.26 * inputs / 1e3
+        begin = max(float(now), free)
+        free = begin + work
+        rows.append(plant.row(float(now), inputs, out, 0.06 + begin - float(now) + work))
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    found = ttftdoctor.diagnose(str(path))
+    assert found.verdict.primary_cause == "queueing_saturation"
+    assert set(found.verdict.scope or {}) == {"hour"}
 
 
 # --- a cache that works, whose hits are not free --------------------------------------------------

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.console import Console
-
-    from ttftdoctor.diagnosis import Diagnosis
 
 EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong usage, or a log that
 could not be read, or a report that could not be written; 3 something went wrong inside ttftdoctor;
@@ -152,19 +150,15 @@ def diagnose(
             progress=_progress(quiet),
         )
         _clear_progress(quiet)
-        written = False
-        for name, target in (("json", json_), ("markdown", markdown), ("html", html)):
-            if target is not None:
-                _write(diagnosis, name, target)
-                written = written or target == "-"
-        files = [target for target in (json_, markdown, html) if target is not None]
-        if not written and not (quiet and files):
-            from ttftdoctor.report.terminal import print_to
+        from ttftdoctor.catalog import renderers
+        from ttftdoctor.report.terminal import print_to
 
-            with _screen(no_color) as console:
-                print_to(console, diagnosis)
-            for target in files:
-                _note(f"written: {target}")
+        _hand_out(
+            {"json": json_, "markdown": markdown, "html": html},
+            lambda name: renderers()[name].render(diagnosis),
+            lambda console: print_to(console, diagnosis),
+            quiet=quiet, no_color=no_color,
+        )  # fmt: skip
 
 
 @app.command(epilog=EXIT_CODES)
@@ -282,15 +276,12 @@ def compare(
         _clear_progress(quiet)
         from ttftdoctor.comparisons.report import FORMS, print_to
 
-        files = {"json": json_, "markdown": markdown}
-        given = {name: target for name, target in files.items() if target is not None}
-        for name, target in given.items():
-            _put(FORMS[name](found), target)
-        if "-" not in given.values() and not (quiet and given):
-            with _screen(no_color) as console:
-                print_to(console, found)
-            for target in given.values():
-                _note(f"written: {target}")
+        _hand_out(
+            {"json": json_, "markdown": markdown},
+            lambda name: FORMS[name](found),
+            lambda console: print_to(console, found),
+            quiet=quiet, no_color=no_color,
+        )  # fmt: skip
 
 
 @app.command(epilog=EXIT_CODES)
@@ -630,10 +621,24 @@ def _pricing(
     return Pricing(listed, provider, gpu_hour, gpus, currency)
 
 
-def _write(diagnosis: Diagnosis, name: str, target: str) -> None:
-    from ttftdoctor.catalog import renderers
-
-    _put(renderers()[name].render(diagnosis), target)
+def _hand_out(
+    targets: dict[str, str | None],
+    render: Callable[[str], str],
+    show: Callable[[Console], None],
+    *,
+    quiet: bool,
+    no_color: bool,
+) -> None:
+    """Write the forms that were asked for; print a report unless one went to standard output."""
+    given = {name: target for name, target in targets.items() if target is not None}
+    for name, target in given.items():
+        _put(render(name), target)
+    if "-" in given.values() or (quiet and given):
+        return
+    with _screen(no_color) as console:
+        show(console)
+    for target in given.values():
+        _note(f"written: {target}")
 
 
 def _put(text: str, target: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
@@ -57,6 +58,22 @@ def read(
     return read_log([str(p) for p in paths], format=format, options=options, progress=progress)
 
 
+def one_log(
+    *logs: str | Path | Log,
+    format: str | None,
+    columns: dict[str, str] | None,
+    units: dict[str, str] | None,
+    progress: Callable[[str, int], None] | None,
+) -> Log:
+    """The log that was read already, or what is read from the paths."""
+    if len(logs) == 1 and isinstance(logs[0], Log):
+        return logs[0]
+    paths = [str(path) for path in logs if not isinstance(path, Log)]
+    if len(paths) != len(logs):
+        raise TTFTDoctorError("give paths, or one log that was read already")
+    return read(*paths, format=format, columns=columns, units=units, progress=progress)
+
+
 def diagnose(
     *logs: str | Log,
     format: str | None = None,
@@ -89,13 +106,7 @@ def diagnose(
     >>> diagnose("sample_logs/peak_hour.jsonl").verdict.primary_cause
     'repeated_prefix_no_reuse'
     """
-    if len(logs) == 1 and isinstance(logs[0], Log):
-        log = logs[0]
-    else:
-        paths = [str(path) for path in logs if not isinstance(path, Log)]
-        if len(paths) != len(logs):
-            raise TTFTDoctorError("give paths, or one log that was read already")
-        log = read(*paths, format=format, columns=columns, units=units, progress=progress)
+    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
     given = [str(path) for path in logs if not isinstance(path, Log)]
     named = arguments(given or [record.path for record in log.inputs], format, columns, units)
     return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing)[0]

@@ -29,6 +29,9 @@ CROWDED = 0.3
 #: Up to so many slots, a limit of the client's may be what is seen.
 FEW_SLOTS = 8
 
+#: A server that prefills for less than this part of the time has nobody waiting for prefill.
+HARDLY_BUSY = 0.1
+
 
 def judge(e: Evidence) -> Judgement:
     """Blame waits that end when others end, and steps that are slow with many in them."""
@@ -74,6 +77,9 @@ def _strength(w: Wait) -> float:
         return 0.3 + 0.6 * min(crowded / (2 * CROWDED), 1.0)
     ahead = (w.follows_decoding or 0.0) - (w.follows_backlog or 0.0)
     follows = w.follows_decoding or 0.0
+    idle = w.utilisation is not None and w.utilisation < HARDLY_BUSY
+    if idle and ahead > 0.1 and follows > 0.85:
+        return 0.85  # a server that hardly prefills has no queue of prefill
     if ahead > 0.1 and follows > 0.6 and w.steps_mean < 0.5 * w.decoding_mean:
         return min(0.5 + 0.3 * ahead, 0.75)
     return 0.3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from rich.text import Text
 
 from ttftdoctor.comparisons.records import Change, Comparison, Hindcast, Inside, Side, View
 from ttftdoctor.diagnosis import Interval
-from ttftdoctor.report import Severity, Table, clean, table
-from ttftdoctor.report.json_report import _UNSEEN
-from ttftdoctor.report.markdown import _fold, _list, escape
-from ttftdoctor.report.markdown import _table as markdown_table
-from ttftdoctor.report.terminal import _STYLE, _cut, _Page, _wrap
+from ttftdoctor.report import Severity, Table, as_text, clean, table
+from ttftdoctor.report.json_report import UNSEEN
+from ttftdoctor.report.markdown import escape, fold, listed
+from ttftdoctor.report.markdown import table_of as markdown_table
+from ttftdoctor.report.terminal import STYLE, Page, cut, wrap
 from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share, tokens
 
 #: The answer in one or two words, and how it is coloured.
@@ -51,13 +50,7 @@ class Section:
 
 def render_text(comparison: Comparison) -> str:
     """Plain text at 80 columns, without colour and without trailing blanks."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=80, color_system=None, force_terminal=False, force_jupyter=False,
-        legacy_windows=False,
-    )  # fmt: skip
-    print_to(console, comparison)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return as_text(lambda console: print_to(console, comparison))
 
 
 def print_to(console: Console, comparison: Comparison) -> None:
@@ -67,7 +60,7 @@ def print_to(console: Console, comparison: Comparison) -> None:
         console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
 
 
-class _Sheet(_Page):
+class _Sheet(Page):
     """The pages of a diagnosis, filled with a comparison."""
 
     def all(self, c: Comparison) -> list[RenderableType]:
@@ -99,14 +92,14 @@ class _Sheet(_Page):
         word, severity = BADGES[c.answer]
         banner = Text()
         banner.append(f"ttftdoctor {clean(c.version, 20)}", style="bold")
-        banner.append(f"  {_cut(_who(c), self.measure - len(banner) - 2)}")
+        banner.append(f"  {cut(_who(c), self.measure - len(banner) - 2)}")
         mark = f" {word} "
         room = self.measure - len(mark) - 1
         grid = Grid.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)
         grid.add_column(max_width=room, overflow="fold")
-        said = _wrap(_cut(clean(_without_word(c)), 4 * self.measure), room)
-        grid.add_row(Text(mark, style=_STYLE[severity]), Text(said, style="bold"))
+        said = wrap(cut(clean(_without_word(c)), 4 * self.measure), room)
+        grid.add_row(Text(mark, style=STYLE[severity]), Text(said, style="bold"))
         return [banner, Rule(style="dim", characters="─"), grid]
 
 
@@ -318,7 +311,7 @@ def _hindcast_section(h: Hindcast) -> Section:
             ("remedy", "predicted", "interval", "measured", "off by", ""),
             (
                 (
-                    ("» " if p.done else "") + _cut(clean(p.title, 80), 34),
+                    ("» " if p.done else "") + cut(clean(p.title, 80), 34),
                     None if p.gain_share is None else signed_share(-p.gain_share),
                     None if p.predicted is None else _span((-p.predicted[1], -p.predicted[0])),
                     None if p.measured_share is None else signed_share(-p.measured_share),
@@ -392,21 +385,21 @@ def render_markdown(c: Comparison) -> str:
     word, severity = BADGES[c.answer]
     out = [f"### {_SIGN[severity]} {word}: {escape(_without_word(c))}", escape(_who(c))]
     lists = (("Why", c.reasons), ("Inside", c.said), ("Predicted", _short_hindcast(c.hindcast)))
-    out += [f"**{name}**\n\n{_list(lines)}" for name, lines in lists if lines]
+    out += [f"**{name}**\n\n{listed(lines)}" for name, lines in lists if lines]
     if c.warnings:
-        out.append("**Warnings**\n\n" + _list(c.warnings))
+        out.append("**Warnings**\n\n" + listed(c.warnings))
     for section in sections(c):
         body = [markdown_table(section.table, 100)] if section.table is not None else []
         if section.said:
-            body.append(_list(line.strip() for line in section.said))
-        out.append(_fold(escape(section.title), "\n\n".join(body)))
+            body.append(listed(line.strip() for line in section.said))
+        out.append(fold(escape(section.title), "\n\n".join(body)))
     return "\n\n".join(out) + "\n"
 
 
 def render_json(c: Comparison) -> str:
     """The ``ttftdoctor.compare/1`` document; no invisible character stands in it raw."""
     text = json.dumps(c.to_dict(), allow_nan=False, ensure_ascii=False, indent=2)
-    return _UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
+    return UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
 
 
 FORMS: dict[str, Callable[[Comparison], str]] = {

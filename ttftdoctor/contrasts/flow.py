@@ -11,11 +11,11 @@ from ttftdoctor.contrasts.columns import ALIASES, RESTATES, Table, columns_of
 from ttftdoctor.contrasts.rank import MOST_ROWS, Sides, rank
 from ttftdoctor.contrasts.records import Contrasted, Example
 from ttftdoctor.contrasts.select import Rows, select, worded
-from ttftdoctor.errors import TTFTDoctorError, UsageError
+from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.report import clean
-from ttftdoctor.run import read, tool_version
+from ttftdoctor.run import one_log, tool_version
 
 EXAMPLES = 5
 
@@ -55,15 +55,9 @@ def contrast(
     --------
     >>> found = contrast("sample_logs/peak_hour.jsonl", select="ttft > p95")
     >>> found.findings[0].column
-    'input'
+    'backlog'
     """
-    if len(logs) == 1 and isinstance(logs[0], Log):
-        log = logs[0]
-    else:
-        paths = [str(path) for path in logs if not isinstance(path, Log)]
-        if len(paths) != len(logs):
-            raise TTFTDoctorError("give paths, or one log that was read already")
-        log = read(*paths, format=format, columns=columns, units=units, progress=progress)
+    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
     return contrast_log(log, select, against, min_rows=max(min_rows, 1), top=top)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 import textwrap
 
@@ -14,7 +13,7 @@ from rich.text import Text
 
 from ttftdoctor.contrasts import words
 from ttftdoctor.contrasts.records import Column, Contrasted
-from ttftdoctor.report import clean
+from ttftdoctor.report import as_text, clean
 from ttftdoctor.units import share
 
 MEASURE = 100
@@ -25,13 +24,7 @@ _UNIT = re.compile(r"(\d) (%|µs|ms|s|min|h|M|G)(?!\w)")
 
 def render(c: Contrasted, width: int = 80) -> str:
     """Plain text, without colour and without trailing blanks."""
-    out = io.StringIO()
-    console = Console(
-        file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False,
-        legacy_windows=False,
-    )  # fmt: skip
-    print_to(console, c)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return as_text(lambda console: print_to(console, c), width)
 
 
 def print_to(console: Console, c: Contrasted) -> None:

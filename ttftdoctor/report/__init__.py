@@ -20,7 +20,7 @@ import math
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ttftdoctor.diagnosis import (
     ACCOUNTS,
@@ -34,6 +34,9 @@ from ttftdoctor.diagnosis import (
     WorstRow,
 )
 from ttftdoctor.units import count, figure, milliseconds, seconds, share, tokens
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Severity = Literal["good", "warn", "bad", "unknown"]
 
@@ -319,6 +322,22 @@ def _clock(stamp: str) -> str:
     if len(text) > 16 and text[10] == "T":
         return text[:10] + " " + text[11:16] + ("Z" if text.endswith(("Z", "+00:00")) else "")
     return text.replace("T", " ")
+
+
+def as_text(print_to: Callable[[Console], None], width: int = 80) -> str:
+    """What is printed to a console, as plain text without colour and without trailing blanks."""
+    import io
+
+    from rich.console import Console
+
+    out = io.StringIO()
+    print_to(
+        Console(
+            file=out, width=width, color_system=None, force_terminal=False, force_jupyter=False,
+            legacy_windows=False,
+        )
+    )  # fmt: skip
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
 
 
 # --- sentences ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from ttftdoctor.report import Renderer
 
 # What JSON lets through raw but a terminal or a reader should not meet raw: DEL and the second
 # control block, zero-width and direction marks, line separators, lone surrogates.
-_UNSEEN = re.compile(
+UNSEEN = re.compile(
     "[\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
 )
 
@@ -20,7 +20,7 @@ _UNSEEN = re.compile(
 def render(diagnosis: Diagnosis) -> str:
     """The document as text; unknown is null, and no invisible character stands in it raw."""
     text = json.dumps(diagnosis.to_dict(), allow_nan=False, ensure_ascii=False, indent=2)
-    return _UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
+    return UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
 
 
 def schema() -> dict[str, Any]:

@@ -131,7 +131,7 @@ def _head(d: Diagnosis) -> list[str]:
     out.append("  \n".join(worse))
     finding = primary(d)
     evidence = [s.text for s in finding.evidence] if finding else []
-    out.append("**Why**\n\n" + _list(evidence[:5] or prefix_sentences(d)))
+    out.append("**Why**\n\n" + listed(evidence[:5] or prefix_sentences(d)))
     remedy = best_remedy(d)
     if remedy is not None:
         out.append(
@@ -153,9 +153,9 @@ def _head(d: Diagnosis) -> list[str]:
     if target:
         out.append(f"**Target:** {target}")
     if d.warnings:
-        out.append("**Warnings**\n\n" + _list(d.warnings))
+        out.append("**Warnings**\n\n" + listed(d.warnings))
     if d.evidence.notes:
-        out.append("**Notes on the evidence**\n\n" + _list(d.evidence.notes))
+        out.append("**Notes on the evidence**\n\n" + listed(d.evidence.notes))
     return out
 
 
@@ -164,8 +164,8 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
     if d.ledger:
         ledger = ledger_table(d)
         spread = spread_sentence(d)
-        body = _table(ledger) + (f"\n\n{escape(spread)}" if spread else "")
-        out.append((ledger.title, _fold(ledger.title, body)))
+        body = table_of(ledger) + (f"\n\n{escape(spread)}" if spread else "")
+        out.append((ledger.title, fold(ledger.title, body)))
     if d.remedies:
         remedies = remedy_table(d)
         lines = []
@@ -179,19 +179,19 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
             if r.assumptions:
                 line += " Assumes: " + "; ".join(escape(a) for a in r.assumptions) + "."
             lines.append(f"- {line}")
-        body = _table(remedies) + "\n\n" + "\n".join(lines)
-        out.append((remedies.title, _fold(remedies.title, body)))
+        body = table_of(remedies) + "\n\n" + "\n".join(lines)
+        out.append((remedies.title, fold(remedies.title, body)))
     tables = split_tables(d)
     matrix = turn_by_length(d)
     for table in [*tables, *([matrix] if matrix else [])]:
-        out.append((table.title, _fold(table.title, _table(table))))
-    costs = _list([*cost_sentences(d), " ".join(prefix_sentences(d))])
-    out.append(("Cost of a token", _fold("Cost of a token, repeated prefix", costs)))
-    rows, examples = worst_table(d), _list(worked_examples(d))
+        out.append((table.title, fold(table.title, table_of(table))))
+    costs = listed([*cost_sentences(d), " ".join(prefix_sentences(d))])
+    out.append(("Cost of a token", fold("Cost of a token, repeated prefix", costs)))
+    rows, examples = worst_table(d), listed(worked_examples(d))
     if rows is not None or examples:
         name = rows.title if rows is not None else "The worst requests"
-        body = "\n\n".join(part for part in (_table(rows) if rows else "", examples) if part)
-        out.append((name, _fold(name, body)))
+        body = "\n\n".join(part for part in (table_of(rows) if rows else "", examples) if part)
+        out.append((name, fold(name, body)))
     if d.causes:
         causes = cause_table(d)
         said = [
@@ -199,29 +199,32 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
             for f in findings(d)
             if about(f) and f.status != "ruled_out"
         ]
-        body = _table(causes, 100) + "\n\n" + "\n".join(said)
+        body = table_of(causes, 100) + "\n\n" + "\n".join(said)
         why = "\n".join(f"- {_code(name)}: {escape(text)}" for name, text in ruled_out(d))
         if why:
             body += "\n\n**Ruled out**\n\n" + why
-        out.append((causes.title, _fold(causes.title, body)))
+        out.append((causes.title, fold(causes.title, body)))
     read = "\n".join(
         ("  - " if line.startswith(" ") else "- ") + escape(line.strip())
         for line in read_sentences(d)
     )
-    out.append(("What was read", _fold("What was read", read)))
+    out.append(("What was read", fold("What was read", read)))
     out.append(("version", f"ttftdoctor {escape(d.version, 40)}"))
     return out
 
 
-def _list(lines: Iterable[str]) -> str:
+def listed(lines: Iterable[str]) -> str:
+    """A list, escaped."""
     return "\n".join(f"- {escape(line)}" for line in lines)
 
 
-def _fold(name: str, body: str) -> str:
+def fold(name: str, body: str) -> str:
+    """A part that opens on a click."""
     return f"<details><summary>{name}</summary>\n\n{body}\n\n</details>"
 
 
-def _table(table: Table, limit: int = ROWS) -> str:
+def table_of(table: Table, limit: int = ROWS) -> str:
+    """A table of at most ``limit`` rows, with what is left out counted below it."""
     marks = ["---" if at in table.left else "---:" for at in range(len(table.columns))]
     rows = [table.columns, marks, *table.rows[:limit]]
     lines = [

@@ -24,6 +24,7 @@ from ttftdoctor.report import (
     Severity,
     Table,
     about,
+    as_text,
     badge,
     best_remedy,
     cause_table,
@@ -66,7 +67,7 @@ SCREEN = 24
 MEASURE = 100
 ROWS = 12
 
-_STYLE: dict[Severity, str] = {
+STYLE: dict[Severity, str] = {
     "good": "bold reverse green",
     "warn": "bold reverse yellow",
     "bad": "bold reverse red",
@@ -76,27 +77,17 @@ _STYLE: dict[Severity, str] = {
 
 def render(diagnosis: Diagnosis) -> str:
     """Plain text at 80 columns, without colour and without trailing blanks."""
-    out = io.StringIO()
-    console = Console(
-        file=out,
-        width=80,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        legacy_windows=False,
-    )
-    print_to(console, diagnosis)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    return as_text(lambda console: print_to(console, diagnosis))
 
 
 def print_to(console: Console, diagnosis: Diagnosis) -> None:
     """Print the report to a console, at its width."""
-    page = _Page(console.width, plain=console.options.ascii_only)
+    page = Page(console.width, plain=console.options.ascii_only)
     for part in (*page.first_screen(diagnosis), *page.below(diagnosis)):
         console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
 
 
-class _Page:
+class Page:
     """Lays out a report for one width. All text passes :func:`clean` and is never markup."""
 
     def __init__(self, width: int, *, plain: bool) -> None:
@@ -124,13 +115,13 @@ class _Page:
         if first:
             tail.append(self._listed("Do first", first, bold=True))
         if steps:
-            tail.append(self._listed("Next", [_cut(steps[0], 2 * self.measure - 24)]))
+            tail.append(self._listed("Next", [cut(steps[0], 2 * self.measure - 24)]))
         command = self._command(d)
         if command and len(command) <= self.measure - 10:
             tail.append(self._listed("Prove it", [command]))
         want = missing(d) if v.primary_cause == "insufficient_data" else []
         if want:
-            tail.append(self._listed("Missing", [_cut(", ".join(want), 2 * self.measure - 24)]))
+            tail.append(self._listed("Missing", [cut(", ".join(want), 2 * self.measure - 24)]))
         if d.warnings:
             n = len(d.warnings)
             tail.append(self._listed("Beware", [f"{n} warning{'s' if n > 1 else ''}, at the end"]))
@@ -140,7 +131,7 @@ class _Page:
             evidence = prefix_sentences(d)
         room = SCREEN - 2 - self._rows(head) - self._rows(tail)
         kept: list[str] = []
-        for sentence in (_cut(s, 4 * self.measure) for s in evidence[:5]):
+        for sentence in (cut(s, 4 * self.measure) for s in evidence[:5]):
             if kept and self._rows([self._listed("Why", [*kept, sentence])]) > room:
                 break
             kept.append(sentence)
@@ -156,15 +147,15 @@ class _Page:
         line = " · ".join([*who(d)[:2], ttft_figures(d)])
         if len(banner) + 2 + len(line) > self.measure:
             line = line.replace(f", p50 {seconds(d.population.ttft_p50_s)}", "")
-        banner.append(f"  {_cut(line, self.measure - len(banner) - 2)}")
+        banner.append(f"  {cut(line, self.measure - len(banner) - 2)}")
         headline = Grid.grid(padding=(0, 1))
         headline.add_column(no_wrap=True)
         headline.add_column(max_width=self.measure - len(mark) - 1, overflow="fold")
-        said = _wrap(_cut(clean(v.headline), 4 * self.measure), self.measure - len(mark) - 1)
-        headline.add_row(Text(mark, style=_STYLE[severity(v)]), Text(said, style="bold"))
+        said = wrap(cut(clean(v.headline), 4 * self.measure), self.measure - len(mark) - 1)
+        headline.add_row(Text(mark, style=STYLE[severity(v)]), Text(said, style="bold"))
         facts = [f"{clean(v.primary_cause)}: {title(v.primary_cause)}"]
         if v.primary_cause != "insufficient_data":
-            facts.append(f"{confidence(v.confidence)} · {_cut(scope(v), self.measure)}")
+            facts.append(f"{confidence(v.confidence)} · {cut(scope(v), self.measure)}")
         rows: list[RenderableType] = [banner, Rule(style="dim", characters="─"), headline, Text()]
         rows.append(self._listed("Cause", facts))
         worse = [
@@ -174,7 +165,7 @@ class _Page:
             for a in v.amplifiers
         ]
         if worse:
-            rows.append(self._listed("Amplifier", [_cut(w, 2 * self.measure - 30) for w in worse]))
+            rows.append(self._listed("Amplifier", [cut(w, 2 * self.measure - 30) for w in worse]))
         others = [c for c in v.contributing if c not in {a.id for a in v.amplifiers}]
         if others:
             rows.append(self._listed("Also", [", ".join(clean(c) for c in others)]))
@@ -194,7 +185,7 @@ class _Page:
             cells = [Text(name if at == 0 else "", style="bold cyan")]
             if marks:
                 cells.append(Text(self.dot))
-            grid.add_row(*cells, Text(_wrap(line, room), style=style))
+            grid.add_row(*cells, Text(wrap(line, room), style=style))
         return grid
 
     def _rows(self, parts: Iterable[RenderableType]) -> int:
@@ -326,7 +317,7 @@ class _Page:
         ]
 
     def _paragraph(self, text: str, *, indent: int = 0, hang: int = 0) -> RenderableType:
-        body = Text(_wrap(text, self.measure - indent, hang), overflow="fold")
+        body = Text(wrap(text, self.measure - indent, hang), overflow="fold")
         return Padding(body, (0, 0, 0, indent)) if indent else body
 
     def _ledger(self, d: Diagnosis) -> Table:
@@ -373,7 +364,7 @@ class _Page:
             grid.add_column("", no_wrap=True)
         for at, row in enumerate(rows):
             whole = at >= len(rows) - totals
-            cells = [Text(_cut(cell, 200), style="bold" if whole else "") for cell in row]
+            cells = [Text(cut(cell, 200), style="bold" if whole else "") for cell in row]
             if bars:
                 value = values[at] if at < len(values) else None
                 size = round(bar * max(0.0, value or 0.0) / top)
@@ -393,7 +384,7 @@ class _Page:
         return tuple(max(head.split("\n"), key=len) for head in table.columns)
 
 
-def _wrap(text: str, width: int, hang: int = 0) -> str:
+def wrap(text: str, width: int, hang: int = 0) -> str:
     """Break a sentence into lines, keeping a number and its unit together."""
     if cell_len(text) != len(text):
         return text  # wide characters: the console itself breaks them
@@ -423,7 +414,8 @@ def _stop(sentence: str) -> str:
     return sentence if sentence.endswith((".", "!", "?", "…")) else sentence + "."
 
 
-def _cut(text: str, limit: int) -> str:
+def cut(text: str, limit: int) -> str:
+    """The text, or as much of it as goes into ``limit`` characters."""
     return text if len(text) <= limit else text[: max(1, limit - 1)] + "…"
 
 
