@@ -546,7 +546,9 @@ def _wait(
     if len(wait) == 0:
         return None
     running = load.running[where(np.isfinite(load.running))]
-    alone = whole & (load.waiting == 0)
+    alone = whole & (load.running == 0)
+    if alone.sum() < 10:
+        alone = whole & (load.waiting == 0)
     busy = whole & (load.waiting > 0)
     utilisation = None
     known = where(np.isfinite(rows.start) & rows.measured)

@@ -51,8 +51,8 @@ def judge(e: Evidence) -> Judgement:
     if w.idle_level_s is not None and w.busy_level_s is not None:
         evidence.append(
             say(
-                f"TTFT is {seconds(w.idle_level_s)} for requests that find nobody ahead and "
-                f"{seconds(w.busy_level_s)} for those that do",
+                f"TTFT is {seconds(w.idle_level_s)} for requests that find the server free and "
+                f"{seconds(w.busy_level_s)} for those that find others waiting",
                 alone_p50_s=w.idle_level_s, busy_p50_s=w.busy_level_s,
             )
         )  # fmt: skip

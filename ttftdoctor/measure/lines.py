@@ -327,7 +327,7 @@ def fit_decode(rows: Rows, load: Load) -> Decode | None:
         slopes.update(zip(names[1:], (float(v) for v in fit.coef[1:]), strict=True))
     # The cost of a token is what a request pays that shares its steps with nobody.
     alone = running == 0
-    few = alone.sum() < max(10, 0.1 * len(index))
+    few = alone.sum() < max(10, 0.02 * len(index))
     chosen = np.ones(len(index), dtype=bool) if few else alone
     level = quantile_fit(
         np.ones((int(chosen.sum()), 1)),
