@@ -297,8 +297,6 @@ class Evidence:
     growth_accounts: Mapping[str, float] = field(default_factory=dict)
     growth_kind: str = ""
     tail: Mapping[str, float] = field(default_factory=dict)
-    context_slope_share: float = 0.0
-    length_variety: float | None = None
     spread: Spread | None = None
     unrelated: bool = False  # no session named, and lengths that show no conversations
 

@@ -367,10 +367,6 @@ class Lines:
     by_model: dict[int, Prefill]
     codes: NDArray[np.int64]
 
-    def of(self, code: int) -> Prefill:
-        """The line of one model code."""
-        return self.by_model.get(code, self.main)
-
     def before(self) -> Lines:
         """The same with the lines from before a change for all rows."""
         early = {code: line for code, line in self.by_model.items() if code < AFTER}

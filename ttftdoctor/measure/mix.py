@@ -248,22 +248,6 @@ def tally_of(rows: Rows, ledger: Ledger | None, names: Sequence[str] | None = No
     )
 
 
-def turn_words(turn: int) -> str:
-    """A class of turns as people write it: ``3 to 4``."""
-    if turn < 0:
-        return "unknown"
-    low = TURN_EDGES[turn]
-    if turn + 1 == len(TURN_EDGES):
-        return f"{low} and later"
-    high = TURN_EDGES[turn + 1] - 1
-    return f"{low}" if high == low else f"{low} to {high}"
-
-
-def length_from(length: int) -> float:
-    """The least input tokens of a class of lengths."""
-    return 0.0 if length <= 0 else float(LENGTH_FROM * 2 ** ((length - 1) / 2))
-
-
 def _bins(ttft: Array) -> Index:
     size = np.log(np.maximum(ttft, BIN_FROM_S) / BIN_FROM_S) / np.log(BIN_STEP)
     found: Index = np.floor(size).astype(np.int64)
