@@ -6,6 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Nothing here is about time: a slow machine, or code compiled on first use, is no failure.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -23,32 +23,46 @@ PACKAGE = Path(ttftdoctor.__file__).parent
 #: The floors, from ground to roof; ``FOLDER.*`` stands for the members of a folder, and a folder's
 #: own name for its ``__init__`` (the contract). ``measure`` is a staircase of its own.
 FLOORS = (
-    "errors units stats treatment table diagnosis",
-    "sources evidence hardware contrasts contrasts.records comparisons comparisons.records",
-    "readers causes remedies report measure simulator.scenario simulator.cache",
-    "experiment lost_reuse verdict measure.links contrasts.select",
-    "measure.rows simulator.workload",
-    "measure.load simulator.server simulator.treat",
+    "errors units stats treatment table chains rendering prefixes prefixes.records measure "
+    "measure.kernels",
+    "diagnosis",
+    "sources prompts evidence hardware contrasts contrasts.records comparisons comparisons.records "
+    "gate gate.records",
+    "readers causes remedies report measure.trie simulator.scenario simulator.cache "
+    "prefixes.document gate.rules",
+    "measure.caches prefixes.kinds prefixes.texts gate.reports",
+    "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck",
+    "measure.rows simulator.workload prefixes.sections prefixes.breakers",
+    "measure.load simulator.server simulator.treat prefixes.charts",
     "measure.lines measure.queues simulator.faults",
     "measure.slots",
     "measure.ledger measure.servers simulator.truth",
     "measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "measure.worst measure.mix prices simulator.log",
     "readers.* causes.* remedies.* report.*",
-    "catalog simulator",
-    "intake",
-    "contrasts.columns contrasts.words",
+    "catalog simulator gate.reports.*",
+    "intake gate.forms",
+    "contrasts.columns contrasts.words prefixes.export",
     "contrasts.rank contrasts.terminal",
     "measure.weigh comparisons.hindcast",
-    "comparisons.judge examine",
-    "comparisons.portrait comparisons.report inspection run",
-    "comparisons.flow contrasts.flow",
+    "comparisons.judge examine prefixes.ladder prefixes.metrics",
+    "prefixes.kv prefixes.limits prefixes.words prefixes.ideal prefixes.expiry prefixes.leaders",
+    "prefixes.capacity prefixes.rungs",
+    "prefixes.costs prefixes.routing prefixes.reconcile",
+    "prefixes.content prefixes.broken",
+    "prefixes.exact",
+    "prefixes.look",
+    "comparisons.portrait comparisons.report inspection run prefixes.terminal prefixes.markdown",
+    "comparisons.flow contrasts.flow prefixes.flow",
     "api",
     "cli",
     "__main__ __init__",
 )
-FOLDERS = ("readers", "causes", "remedies", "report")
-HEAVY = {"polars", "plotly", "numpy", "scipy", "pandas", "pyarrow", "zstandard", "genai_prices"}
+FOLDERS = ("readers", "causes", "remedies", "report", "gate.reports")
+HEAVY = {
+    "polars", "plotly", "numpy", "scipy", "pandas", "pyarrow", "zstandard", "genai_prices", "numba",
+    "prometheus_client", "tokenizers",
+}  # fmt: skip
 
 
 def named(path: Path) -> str:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ttftdoctor.errors import TTFTDoctorError
     from ttftdoctor.hardware import Machine, Roofline, roofline
     from ttftdoctor.intake import Log
+    from ttftdoctor.prefixes.document import PrefixReport
+    from ttftdoctor.prefixes.flow import prefix
     from ttftdoctor.prices import Pricing
     from ttftdoctor.run import diagnose, read
 
@@ -28,6 +30,7 @@ _HOMES = {
     "Diagnosis": "diagnosis",
     "Log": "intake",
     "Machine": "hardware",
+    "PrefixReport": "prefixes.document",
     "Pricing": "prices",
     "Roofline": "hardware",
     "TTFTDoctorError": "errors",
@@ -35,6 +38,7 @@ _HOMES = {
     "contrast": "contrasts.flow",
     "diagnose": "run",
     "inspect": "api",
+    "prefix": "prefixes.flow",
     "read": "run",
     "roofline": "hardware",
     "to_html": "api",
@@ -49,6 +53,7 @@ __all__ = [
     "Diagnosis",
     "Log",
     "Machine",
+    "PrefixReport",
     "Pricing",
     "Roofline",
     "TTFTDoctorError",
@@ -56,6 +61,7 @@ __all__ = [
     "contrast",
     "diagnose",
     "inspect",
+    "prefix",
     "read",
     "roofline",
     "to_html",

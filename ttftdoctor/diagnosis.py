@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ttftdoctor.prefixes.records import PrefixFindings
+
 SCHEMA = "ttftdoctor.diagnosis/1"
 
 Status = Literal["primary", "contributing", "minor", "ruled_out", "unjudged"]
@@ -418,6 +420,7 @@ class Diagnosis:
     warnings: tuple[str, ...] = ()
     charts: Charts = Charts()
     spread: Spread | None = None
+    prefix: PrefixFindings | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``--json``: plain types, no NaN, unknown is None."""
@@ -425,14 +428,10 @@ class Diagnosis:
             "schema": SCHEMA,
             "tool": {"name": "ttftdoctor", "version": self.version},
         }
-        body = _plain(self)
+        body = plain(self)
         body.pop("version")
         body.pop("charts")
         data.update(body)
-        for record in data["inputs"]:
-            record["first_rejects"] = [
-                {"line": line, "reason": reason} for line, reason in record["first_rejects"]
-            ]
         for name, rows in data["splits"].items():
             data["splits"][name] = [{**row.pop("key"), **row} for row in rows]
         data["ledger"] = {
@@ -441,13 +440,20 @@ class Diagnosis:
         return data
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Records, mappings and tuples as dictionaries and lists; a number that is none as None."""
+    if isinstance(value, Input):
+        record = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        record["first_rejects"] = [
+            {"line": line, "reason": reason} for line, reason in value.first_rejects
+        ]
+        return record
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

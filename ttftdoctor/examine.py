@@ -46,6 +46,7 @@ class Examined:
     ledger: Ledger | None = None
     load: Load | None = None
     charged: Mapping[str, Array] = field(default_factory=dict)  # seconds by cause, per row
+    lines: Lines | None = None
 
 
 def examine(log: Log) -> Examined:
@@ -210,7 +211,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         splits=tables.result(),
         spread=foretold.result(),
     )
-    return Examined(evidence, drawn.result(), served.result(), rows, ledger, load, everything)
+    return Examined(evidence, drawn.result(), served.result(), rows, ledger, load, everything, lines)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import polars as pl
 
@@ -31,6 +31,8 @@ class Log:
 
     ``requests`` has the canonical columns plus ``line``, ``source`` (index into ``inputs``),
     ``ttft_set_aside`` and ``ttft_logged_us`` (the TTFT as logged, even where it must not be used).
+    ``prompts`` has ``line``, ``source`` and ``parts`` where ``Options.text`` asked for them and
+    the log has text. ``bytes_per_token`` is the measure by which text was cut into blocks.
     """
 
     requests: pl.DataFrame
@@ -41,6 +43,8 @@ class Log:
     lacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = field(default=())
+    prompts: pl.DataFrame | None = None
+    bytes_per_token: float | None = None
 
 
 def read_log(
@@ -78,6 +82,7 @@ def read_log(
     warnings: dict[str, None] = {
         f"{path}: given more than once; it is read once": None for path in repeated
     }
+    prompts: list[pl.DataFrame] = []
     problems: list[InputError] = []
     for path in files:
         try:
@@ -89,6 +94,11 @@ def read_log(
             problems.append(error)
             warnings[f"skipped {path}: {error.what}"] = None
             continue
+        if one.bytes_per_token is not None:
+            # Text is cut alike in all files, or equal prompts would not be seen to be equal.
+            options = replace(options, bytes_per_token=one.bytes_per_token)
+        if one.prompts is not None:
+            prompts.append(one.prompts)
         frames.append(one.requests)
         failed.append(one.failed)
         inputs.extend(one.inputs)
@@ -109,6 +119,8 @@ def read_log(
         lacks=tuple(lacks),
         notes=tuple(notes),
         warnings=tuple(warnings),
+        prompts=pl.concat(prompts) if prompts else None,
+        bytes_per_token=options.bytes_per_token,
     )
 
 
@@ -162,6 +174,8 @@ def _read_source(
     first: list[tuple[int, str]] = []
     fields: dict[str, Field] = {}
     notes: dict[str, None] = {}
+    prompts: list[pl.DataFrame] = []
+    bytes_per_token: float | None = None
     rows = 0
     doubts: Counter[str] = Counter()
     unread: Counter[str] = Counter()
@@ -171,6 +185,9 @@ def _read_source(
         batch = plan.convert(Raw(chunk.frame, options))
         fields.update({k: v for k, v in batch.fields.items() if k not in fields})
         notes.update(dict.fromkeys(batch.notes))
+        bytes_per_token = batch.bytes_per_token or bytes_per_token
+        if batch.prompts is not None:
+            prompts.append(batch.prompts.with_columns(_source(index)))
         frame = check(conform(batch.frame))
         rows += frame.height + len(chunk.rejects)
         for line, reason in chunk.rejects:
@@ -241,6 +258,8 @@ def _read_source(
         lacks=(reader.lacks,) if reader.lacks else (),
         notes=(*notes, *(f"{path}: {text}" for text in source.notes)),
         warnings=tuple(warnings),
+        prompts=pl.concat(prompts) if prompts else None,
+        bytes_per_token=bytes_per_token,
     )
 
 
@@ -265,4 +284,8 @@ def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def _tag(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-    return frame.drop(UNREAD, *DOUBTS).with_columns(pl.lit(index, dtype=pl.Int32).alias("source"))
+    return frame.drop(UNREAD, *DOUBTS).with_columns(_source(index))
+
+
+def _source(index: int) -> pl.Expr:
+    return pl.lit(index, dtype=pl.Int32).alias("source")

@@ -25,6 +25,7 @@ from ttftdoctor.verdict import decide
 if TYPE_CHECKING:
     from ttftdoctor.examine import Examined
     from ttftdoctor.measure.replay import Outcome
+    from ttftdoctor.prefixes.records import PrefixFindings
     from ttftdoctor.prices import Pricing, Till
 
 
@@ -166,6 +167,7 @@ def _assemble(
         charts=examined.charts,
         # Of a number that is no TTFT, or of too few, there is nothing to foretell.
         spread=None if verdict.family == "data" else e.spread,
+        prefix=_prefix(log, examined, till),
     )
 
 
@@ -189,6 +191,16 @@ def _warnings(e: Evidence) -> list[str]:
             "repeat less"
         )
     return out
+
+
+def _prefix(log: Log, examined: Examined, till: Till | None) -> PrefixFindings | None:
+    """Where reusable work is lost, where the log counts cached tokens or tells prompts apart."""
+    if examined.rows.reuse_grade not in ("content", "reported"):
+        return None
+    from ttftdoctor.prefixes.look import look
+    from ttftdoctor.prefixes.rungs import Asked
+
+    return look(log, examined.rows, Asked(), examined.lines, till)
 
 
 def _till(examined: Examined, pricing: Pricing | None) -> Till | None:

@@ -7,13 +7,11 @@ of one; unknown is None, never NaN.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ttftdoctor.diagnosis import CostLines, Input, Interval, Population
+from ttftdoctor.diagnosis import CostLines, Input, Interval, Population, plain
 
 SCHEMA = "ttftdoctor.compare/1"
 
@@ -199,22 +197,5 @@ class Comparison:
         """The document of ``--json``: plain types, no NaN, unknown is None."""
         body: dict[str, Any] = plain(self)
         version = body.pop("version")
-        for side in (body["before"], body["after"]):
-            for record in side["inputs"]:
-                record["first_rejects"] = [
-                    {"line": line, "reason": reason} for line, reason in record["first_rejects"]
-                ]
         return {"schema": SCHEMA, "tool": {"name": "ttftdoctor", "version": version}, **body}
 
-
-def plain(value: Any) -> Any:
-    """Records, mappings and tuples as dictionaries and lists; a number that is none as None."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

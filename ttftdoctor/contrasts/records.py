@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ttftdoctor.diagnosis import Input, Interval
-from ttftdoctor.diagnosis import _plain as plain
+from ttftdoctor.diagnosis import Input, Interval, plain
 
 SCHEMA = "ttftdoctor.contrast/1"
 
@@ -159,10 +158,6 @@ class Contrasted:
         data.update({f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)})
         for name in ("version", "shown"):
             data.pop(name)
-        for record in data["inputs"]:
-            record["first_rejects"] = [
-                {"line": line, "reason": reason} for line, reason in record["first_rejects"]
-            ]
         data["method"] = METHOD
         return data
 

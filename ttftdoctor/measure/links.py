@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from ttftdoctor.stats import or_zero, thin
+
+if TYPE_CHECKING:
+    from ttftdoctor.measure.caches import Shared
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -79,53 +82,42 @@ class Links:
     loose: Loose | None = None
 
 
-def by_blocks(frame: pl.DataFrame) -> Links | None:
+def by_blocks(shared: Shared, n: int) -> Links | None:
     """Link a request to the earlier one whose whole prompt it begins with.
 
     Parameters
     ----------
-    frame
-        Sorted by start; ``row`` (0-based), ``prefix_blocks``, ``block_tokens``,
-        ``input_tokens``. Hashes are chained, so that one block stands for all before it.
+    shared
+        What the prompts share; blocks are chained, so that one stands for all before it.
+    n
+        Requests of the log, with and without blocks.
 
     Returns
     -------
     Links or None
-        None if no row has blocks. A parent's last *full* block must occur in the child; of
+        None if no request has a block. A parent's last *full* block must occur in the child; of
         several parents the deepest and latest is taken. A prefix that ends many prompts (a bare
         system prompt) links nobody.
     """
-    usable = frame.filter(
-        pl.col("prefix_blocks").list.len() > 0, pl.col("block_tokens") > 0
-    ).select("row", "prefix_blocks", "block_tokens", "input_tokens")
-    if usable.height == 0:
+    from ttftdoctor.measure import kernels  # compiled code: loaded where there are blocks
+
+    trie = shared.trie
+    if not len(trie.nodes):
         return None
-    full = (pl.col("input_tokens") // pl.col("block_tokens").cast(pl.Int64)).clip(
-        upper_bound=pl.col("prefix_blocks").list.len().cast(pl.Int64)
-    )
-    heads = (
-        usable.with_columns(full.alias("full"))
-        .filter(pl.col("full") > 0)
-        .select(
-            pl.col("row").alias("parent"),
-            pl.col("prefix_blocks").list.get(pl.col("full") - 1).alias("block"),
-            "full",
-        )
-    )
+    sizes = (trie.tokens // trie.block)[trie.nodes]
+    # The last block has an id even where it is not full: then the prompt ends one block before.
+    block = np.maximum(trie.block[trie.nodes[trie.offsets[1:] - 1]], 1)
+    partial = (trie.blocks > 0) & (trie.inputs // block < trie.blocks)
+    last = trie.offsets[1:] - 1
+    last = np.where(partial & (sizes[last] == 1), last - 1, last)
+    has = (trie.blocks > 0) & (last >= trie.offsets[:-1])
+    heads = np.where(has, trie.nodes[last], -1).astype(np.int64)
     # A block that ends many prompts is shared text, not one conversation's history.
-    common = heads.group_by("block").len().filter(pl.col("len") > 3).select("block")
-    heads = heads.join(common, on="block", how="anti").sort("parent")
-    children = (
-        usable.select("row", pl.col("prefix_blocks").alias("block")).explode("block").sort("row")
-    )
-    pairs = (
-        children.join(heads, on="block", how="inner")
-        .filter(pl.col("parent") < pl.col("row"))
-        .sort("row", "full", "parent")
-        .group_by("row", maintain_order=True)
-        .last()
-    )
-    return _chains(frame.height, pairs["row"].to_numpy(), pairs["parent"].to_numpy(), "blocks")
+    common = np.bincount(heads[has], minlength=len(trie.tokens)) > 3
+    heads = np.where(has & common[heads], -1, heads)
+    parent = kernels.parents(trie.offsets, trie.nodes, heads, len(trie.tokens))
+    found = np.flatnonzero(parent >= 0)
+    return _chains(n, shared.at[found], shared.at[parent[found]], "blocks")
 
 
 def by_arithmetic(

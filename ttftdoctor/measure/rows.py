@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 from ttftdoctor.measure import links
 from ttftdoctor.stats import or_zero
 from ttftdoctor.table import SCOPE_COLUMNS
+
+if TYPE_CHECKING:
+    from ttftdoctor.measure.caches import Shared
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -55,7 +58,8 @@ class Rows:
     show that a prompt changed within its history, 0 where they show that it did not. ``unrelated``:
     no session is named, and the lengths show no conversations. ``place`` is the row of the request
     table that each was made from. ``one_clock`` is false for several files whose clocks each begin
-    at a zero of their own: what is early in one is not early in another. Columns that are not in
+    at a zero of their own: what is early in one is not early in another. ``shared`` is what the
+    prompts have in common, where the log has their blocks. Columns that are not in
     the log share one array: no array may be written to.
     """
 
@@ -99,6 +103,7 @@ class Rows:
     one_clock: bool = True
     notes: tuple[str, ...] = ()
     place: NDArray[np.uint32] | None = None
+    shared: Shared | None = None
 
     @cached_property
     def uncached(self) -> Array:
@@ -150,7 +155,9 @@ class Rows:
                     taken[id(value)] = value[index]
                 arrays[name] = taken[id(value)]
         scopes = {k: Scope(s.codes[index], s.names) for k, s in self.scopes.items()}
-        changed: dict[str, Any] = {**arrays, "request_id": None, "scopes": scopes}
+        changed: dict[str, Any] = {
+            **arrays, "request_id": None, "scopes": scopes, "shared": None,
+        }  # fmt: skip
         return replace(self, n=len(index), **changed)
 
 
@@ -173,16 +180,26 @@ def prepare(requests: pl.DataFrame) -> Rows:
         frame = _in_order(frame)
     frame = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     notes: list[str] = []
-    frame, session_grade = _sessions(frame, notes)
+    shared = None
+    if frame["prefix_blocks"].null_count() < frame.height:
+        shared = _shared(frame)
+    frame, session_grade = _sessions(frame, shared, notes)
     frame = _turns(frame, notes)
     frame = _previous(frame)
-    frame, reuse_grade = _repeated(frame)
+    frame, reuse_grade = _repeated(frame, shared)
     if reuse_grade == "none" and session_grade != "none":
         notes.append(
             "inputs do not grow from turn to turn: the session ids do not look like conversations, "
             "and nothing is taken for repeated"
         )
-    return _arrays(frame, session_grade, reuse_grade, order_known, tuple(notes))
+    rows = _arrays(frame, session_grade, reuse_grade, order_known, tuple(notes))
+    return replace(rows, shared=shared)
+
+
+def _shared(frame: pl.DataFrame) -> Shared | None:
+    from ttftdoctor.measure.caches import shared_of  # compiled code: loaded where there are blocks
+
+    return shared_of(frame)
 
 
 def _in_order(frame: pl.DataFrame) -> pl.DataFrame:
@@ -241,7 +258,7 @@ def _covered(frame: pl.DataFrame, column: str) -> bool:
 
 
 def _sessions(
-    frame: pl.DataFrame, notes: list[str]
+    frame: pl.DataFrame, shared: Shared | None, notes: list[str]
 ) -> tuple[pl.DataFrame, Literal["logged", "linked", "none"]]:
     """Add ``session``, a number per conversation (null: alone), and say where it comes from."""
     turns = frame["turn"]
@@ -257,7 +274,7 @@ def _sessions(
             f"{single:.0%} of the session ids occur once: they look like ids of requests, "
             "and were not used"
         )
-    by_blocks = links.by_blocks(frame)
+    by_blocks = None if shared is None else links.by_blocks(shared, frame.height)
     if by_blocks is not None:
         notes.append(by_blocks.note)
         return frame.with_columns(pl.Series("session", by_blocks.session)), "linked"
@@ -353,14 +370,16 @@ def _previous(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _repeated(
-    frame: pl.DataFrame,
+    frame: pl.DataFrame, shared: Shared | None
 ) -> tuple[pl.DataFrame, Literal["content", "reported", "inferred", "none"]]:
     """Add ``repeated`` and its bounds by the best evidence there is."""
     total = pl.col("input_tokens")
     cached = pl.col("cached_tokens").fill_null(0)
     frame = frame.with_columns(pl.lit(None, dtype=pl.Boolean).alias("broken"))
     by_content = (
-        _covered(frame, "prefix_blocks") and frame["block_tokens"].null_count() < frame.height
+        shared is not None
+        and _covered(frame, "prefix_blocks")
+        and frame["block_tokens"].null_count() < frame.height
     )
     if not by_content and not _grows(frame):
         nothing = (
@@ -393,8 +412,8 @@ def _repeated(
         best = pl.when(loose).then(pl.col("likely").cast(pl.Int64)).otherwise(best)
         low = pl.when(loose).then(0).otherwise(low)
         high = pl.when(loose).then(pl.col("likely_high").cast(pl.Int64)).otherwise(high)
-    if by_content:
-        return _by_content(frame, best), "content"
+    if by_content and shared is not None:
+        return _by_content(frame, best, shared), "content"
     reported = _covered(frame, "cached_tokens")
     has_sessions = frame["session"].null_count() < frame.height
     if reported:
@@ -411,7 +430,7 @@ def _repeated(
     return frame, "inferred" if has_sessions else "none"
 
 
-def _by_content(frame: pl.DataFrame, history: pl.Expr) -> pl.DataFrame:
+def _by_content(frame: pl.DataFrame, history: pl.Expr, shared: Shared) -> pl.DataFrame:
     """Repeated tokens as the blocks say, but for prompts that changed within their history.
 
     ``broken`` are turns that are longer than the one before by what was said, and yet have no
@@ -419,13 +438,13 @@ def _by_content(frame: pl.DataFrame, history: pl.Expr) -> pl.DataFrame:
     computed before, as text; what it could have reused as it stands is ``repeated_low``. One such
     turn may be an edit or another agent; two in a session, or a fifth of all, are a habit.
     """
-    frame = frame.join(_seen_blocks(frame), on="row", how="left", maintain_order="left")
+    seen = np.zeros(frame.height, dtype=np.int64)
+    seen[shared.at] = shared.one.hits()
     total, cached = pl.col("input_tokens"), pl.col("cached_tokens").fill_null(0)
-    tokens = pl.min_horizontal(
-        pl.col("seen").fill_null(0) * pl.col("block_tokens").cast(pl.Int64), total
-    )
     frame = frame.with_columns(
-        pl.max_horizontal(tokens, pl.min_horizontal(cached, total)).alias("exact"),
+        pl.max_horizontal(
+            pl.min_horizontal(pl.Series("seen", seen), total), pl.min_horizontal(cached, total)
+        ).alias("exact"),
         history.alias("history"),
     )
     torn = (
@@ -457,17 +476,6 @@ def _grows(frame: pl.DataFrame) -> bool:
     if pairs.height < 8:
         return True
     return bool(pairs["grown"].mean() >= 0.6 or pairs["cached"].mean() >= 0.1)  # type: ignore[operator]
-
-
-def _seen_blocks(frame: pl.DataFrame) -> pl.DataFrame:
-    """Blocks of each row that an earlier row had; chained hashes make them a leading run."""
-    refs = frame.select("row", pl.col("prefix_blocks").alias("block")).explode("block").drop_nulls()
-    first = refs.group_by("block").agg(pl.col("row").min().alias("first"))
-    return (
-        refs.join(first, on="block")
-        .group_by("row")
-        .agg((pl.col("first") < pl.col("row")).sum().cast(pl.Int64).alias("seen"))
-    )
 
 
 def _seconds(frame: pl.DataFrame, column: str) -> Array:

@@ -48,12 +48,18 @@ class Options:
     """What the user said about the log.
 
     ``columns`` maps a canonical column to a raw field; ``units`` a raw field or canonical column
-    to its unit; ``timezone`` is for stamps that carry none.
+    to its unit; ``timezone`` is for stamps that carry none. ``text`` asks for the prompts
+    themselves (``Batch.prompts``); ``tokenizer`` is the path of a local tokenizer file, and
+    ``bytes_per_token`` the measure by which text is cut where there is none (by default
+    calibrated on the log).
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
+    text: bool = False
+    tokenizer: str | None = None
+    bytes_per_token: float | None = None
 
 
 @dataclass(frozen=True)
@@ -62,12 +68,16 @@ class Batch:
 
     ``frame`` has ``line`` and any canonical columns, ``reject`` (why a row cannot be a request)
     and ``ttft_set_aside`` (why its TTFT must not be used). ``fields`` tells where each canonical
-    column came from; ``notes`` are sentences for the report.
+    column came from; ``notes`` are sentences for the report. ``prompts`` is None unless
+    ``Options.text`` asks for it; it has ``line`` and ``parts``, the rendered prompt in pieces (see
+    :mod:`ttftdoctor.prompts`). ``bytes_per_token`` is the measure by which text was cut.
     """
 
     frame: pl.DataFrame
     fields: Mapping[str, Field]
     notes: tuple[str, ...] = ()
+    prompts: pl.DataFrame | None = None
+    bytes_per_token: float | None = None
 
 
 @dataclass(frozen=True)

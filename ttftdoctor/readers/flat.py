@@ -22,6 +22,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import AskUser, InputError
+from ttftdoctor.prompts import Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import COLUMNS, Field
@@ -237,12 +238,13 @@ def _columns(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
 def _usable(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> int:
     found = _match(_places(records, columns))
     has_ttft = "ttft_us" in found or ("_first" in found and "start" in found)
-    score = 2 * has_ttft + ("input_tokens" in found) + ("start" in found) + ("e2e_us" in found)
-    return score if has_ttft or ("input_tokens" in found and score >= 2) else 0
+    prompted = "input_tokens" in found or (not has_ttft and find(tuple(records)) is not None)
+    score = 2 * has_ttft + prompted + ("start" in found) + ("e2e_us" in found)
+    return score if has_ttft or (prompted and score >= 2) else 0
 
 
 def recognise(head: Head) -> str | None:
-    """Claim any record with a first-token time, or with tokens and a time."""
+    """Claim any record with a first-token time, or with tokens or a prompt and a time."""
     if head.outer is not None and any(k.startswith("mean_ttft") for k in head.outer):
         return None
     _, records, columns = _records(head)
@@ -292,7 +294,17 @@ def plan(head: Head, options: Options) -> Plan:
         numbers = {}
     if not blocks:
         found.pop("prefix_blocks", None)
-    builder = _Builder(found, units, exclusive, engine, columns)
+    prompts = None
+    where = find(records)
+    if where is not None and (options.text or not blocks):
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            blocks=not blocks, parts=options.text,
+        )  # fmt: skip
+        for column in prompts.where.columns:
+            schema.setdefault(column, pl.String)
+            numbers.pop(column, None)
+    builder = _Builder(found, units, exclusive, engine, columns, prompts)
     return Plan(schema=schema, convert=builder.convert, unwrap=unwrap, numbers=numbers)
 
 
@@ -541,6 +553,7 @@ class _Builder:
     exclusive: bool
     engine: bool
     columns: tuple[str, ...]
+    prompts: Prompts | None
 
     def convert(self, raw: Raw) -> Batch:
         exprs: dict[str, pl.Expr] = {}
@@ -577,7 +590,14 @@ class _Builder:
         aside = None
         if "approx_cached_percent" in self.columns and "ttft_us" in exprs:
             aside = pl.when(exprs["ttft_us"] == 100).then(pl.lit("ttft_clamped"))
-        return Batch(raw.select(exprs, set_aside=aside), fields, tuple(notes))
+        frame = raw.select(exprs, set_aside=aside)
+        if self.prompts is None:
+            return Batch(frame, fields, tuple(notes))
+        made = self.prompts.read(frame, raw.frame)
+        return Batch(
+            made.frame, {**fields, **made.fields}, (*notes, *made.notes), made.parts,
+            self.prompts.bytes_per_token,
+        )  # fmt: skip
 
     def _at(self, name: str) -> tuple[str, str | None]:
         place = self.found[name][0]

@@ -12,8 +12,11 @@ callers send no session, which requests belong together (each then has a session
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
+from ttftdoctor.prompts import Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -72,7 +75,7 @@ def _recognise(head: Head) -> str | None:
     return None
 
 
-def _convert(raw: Raw) -> Batch:
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     usage = pl.coalesce(
         raw.text("metadata", "$.usage_object"), raw.text("metadata", "$.additional_usage_values")
     )
@@ -148,14 +151,28 @@ def _convert(raw: Raw) -> Batch:
         .when(ttft < 0)
         .then(pl.lit("first_token_before_start")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, _NOTES)
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    if prompts is None:
+        return Batch(frame, fields, _NOTES)
+    told = prompts.read(frame, raw.frame)
+    return Batch(
+        told.frame, fields | told.fields, (*_NOTES, *told.notes), told.parts,
+        prompts.bytes_per_token,
+    )  # fmt: skip
 
 
 def _plan(head: Head, options: Options) -> Plan:
     paged = "call_type" not in head.columns and "data" in head.inner
+    where = find(head.inner["data"] if paged else head.records)
+    prompts = None
+    if where is not None:
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
     return Plan(
-        schema=dict.fromkeys(_TEXTS, pl.String),
-        convert=_convert,
+        schema=dict.fromkeys((*_TEXTS, *(prompts.where.columns if prompts else ())), pl.String),
+        convert=partial(_convert, prompts=prompts),
         unwrap="data" if paged else None,
     )
 

@@ -25,13 +25,12 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.chains import chained
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
 
 _SIZES = (512, 256, 128, 64, 32, 16)
-_ODD = 0x9E3779B97F4A7C15
-_ODDER = 0xBF58476D1CE4E5B9
 
 
 @dataclass(frozen=True)
@@ -97,59 +96,9 @@ def _plan(head: Head, options: Options) -> Plan:
     schema["hash_ids"] = pl.List(pl.Int64 if below else pl.UInt64)
 
     def convert(raw: Raw) -> Batch:
-        frame = raw.frame.with_columns(_unsigned(below))
-        return _convert(Raw(frame, raw.options), dialect)
+        return _convert(raw, dialect)
 
     return Plan(schema, convert, whole=True)
-
-
-def _unsigned(below: bool) -> pl.Expr:
-    ids = pl.col("hash_ids")
-    return ids.list.eval(pl.element().reinterpret(signed=False)) if below else ids
-
-
-def _mixed(ids: pl.Expr, salt: pl.Expr) -> pl.Expr:
-    """Spread ids and a salt over 64 bits; integer arithmetic wraps, the same on every machine."""
-    low = pl.lit(2**32, pl.UInt64)
-    value = ids * pl.lit(_ODD, pl.UInt64) + salt.cast(pl.UInt64) * pl.lit(_ODDER, pl.UInt64)
-    value = (value ^ (value // low)) * pl.lit(_ODDER, pl.UInt64)
-    return (value ^ (value // low)) * pl.lit(_ODD, pl.UInt64)
-
-
-def _chained(frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
-    """``prefix_blocks`` where equal ids mean equal prompts up to there, and if ids were so before.
-
-    ``frame`` has ``row`` and ``blocks``.
-    """
-    blocks = (
-        frame.select("row", "blocks")
-        .explode("blocks")
-        .drop_nulls("blocks")
-        .with_columns(
-            pl.int_range(pl.len()).over("row").alias("place"),
-            pl.col("blocks").shift(1).over("row").alias("before"),
-        )
-    )
-    broken = (
-        blocks.group_by("blocks")
-        .agg(
-            pl.col("place").n_unique().alias("places"),
-            pl.col("before").n_unique().alias("befores"),
-        )
-        .filter((pl.col("places") > 1) | (pl.col("befores") > 1))
-    )
-    if broken.is_empty():
-        return frame.with_columns(pl.col("blocks").alias("prefix_blocks")), True
-    # The sum of all (id, place) so far, each spread over 64 bits, names the whole beginning.
-    sums = (
-        blocks.with_columns(_mixed(pl.col("blocks"), pl.col("place")).alias("mixed"))
-        .with_columns(pl.col("mixed").cum_sum().over("row").alias("prefix_blocks"))
-        .group_by("row", maintain_order=True)
-        .agg("prefix_blocks")
-    )
-    joined = frame.join(sums, on="row", how="left", maintain_order="left")
-    kept = pl.when(pl.col("blocks").list.len() == 0).then("blocks").otherwise("prefix_blocks")
-    return joined.with_columns(kept.alias("prefix_blocks")), False
 
 
 def _roots(frame: pl.DataFrame) -> pl.DataFrame:
@@ -217,7 +166,6 @@ def _sessions(frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
 def _convert(raw: Raw, dialect: _Dialect) -> Batch:
     frame = raw.frame.select(
         LINE,
-        pl.int_range(pl.len()).alias("row"),
         raw.instant("timestamp", dialect.unit).alias("stamp"),
         raw.count("input_length").alias("input"),
         raw.count("output_length").alias("output"),
@@ -237,7 +185,7 @@ def _convert(raw: Raw, dialect: _Dialect) -> Batch:
         frame, deltas = _sessions(frame)
     if frame["chat_id"].count():
         frame = _roots(frame).with_columns(pl.col("root").alias("session_id"))
-    frame, chained = _chained(frame)
+    frame, kept = chained(frame, "blocks")
     result = frame.select(
         LINE,
         pl.col("chat_id").alias("request_id"),
@@ -264,7 +212,7 @@ def _convert(raw: Raw, dialect: _Dialect) -> Batch:
         f"a trace of arrivals and prompts ({dialect.name}): nobody measured a latency, so only "
         "what prompts share can be told"
     ]
-    if not chained:
+    if not kept:
         fields["prefix_blocks"] = Field(
             "hash_ids", "", "ids do not say what lies before a block; sums that do were made",
             "derived",

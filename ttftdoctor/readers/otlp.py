@@ -11,8 +11,12 @@ client gave up on in vLLM, which make no span; which of two spans of one call is
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import polars as pl
 
+from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -80,6 +84,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "finish": ("gen_ai.response.finish_reasons", "stop_reason"),
     "error": ("error.type", "http.response.status_code"),
     "success": ("success",),
+    "messages": ("gen_ai.input.messages", "ai.prompt.messages"),
+    "system": ("gen_ai.system_instructions",),
+    "tools": ("gen_ai.tool.definitions",),
 }  # fmt: skip
 _WANTED = sorted({name for names in NAMES.values() for name in names})
 _MS = ("ttft_ms", "duration_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
@@ -87,6 +94,8 @@ _MS = ("ttft_ms", "duration_ms", "ai.response.msToFirstChunk", "ai.stream.msToFi
 #: Operations and kinds that are one call of a model; other operations only wrap or serve one.
 OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
 KINDS = ("llm", "generation", "llm_request")
+#: What makes up a prompt, under the names it has in :data:`NAMES`.
+PROMPT = ("messages", "system", "tools")
 FIRST_TOKEN_EVENTS = ("First Token Stream Event", "ai.stream.firstChunk", "mlflow.chunk.item.0")
 
 # Fields have two spellings in the wild: that of OTLP/JSON and that of the protocol file.
@@ -191,7 +200,7 @@ def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
     ).join(attributes, on="row", how="left", maintain_order="left")  # fmt: skip
 
 
-def _convert(chunk: Raw) -> Batch:
+def _convert(chunk: Raw, prompts: Prompts) -> Batch:
     raw = Raw(_flatten(chunk.frame), chunk.options)
     have = {key: [n for n in names if raw.has(n)] for key, names in NAMES.items()}
 
@@ -304,7 +313,16 @@ def _convert(chunk: Raw) -> Batch:
         .then(pl.lit("not_an_llm_span")),
     )
     added = raw.frame.select((exclusive & calls).any()).item()
-    return Batch(frame, _fields(frame, have), (_ADDED,) if added else ())
+    fields = _fields(frame, have)
+    notes = (_ADDED,) if added else ()
+    if not have["messages"]:
+        return Batch(frame, fields, notes)
+    made = prompts.read(frame, raw.frame.select(text(key).alias(key) for key in PROMPT))
+    source = ", ".join(name for key in PROMPT for name in have[key])
+    named = {key: replace(field, source=source) for key, field in made.fields.items()}
+    return Batch(
+        made.frame, fields | named, (*notes, *made.notes), made.parts, prompts.bytes_per_token
+    )
 
 
 _ADDED = (
@@ -333,7 +351,11 @@ def _fields(frame: pl.DataFrame, have: dict[str, list[str]]) -> dict[str, Field]
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    return Plan(schema=dict.fromkeys(_ROOTS, _RESOURCE), convert=_convert)
+    prompts = Prompts(
+        Where(**{key: Place(key) for key in PROMPT}), bytes_per_token=options.bytes_per_token,
+        tokenizer=options.tokenizer, parts=options.text,
+    )  # fmt: skip
+    return Plan(schema=dict.fromkeys(_ROOTS, _RESOURCE), convert=partial(_convert, prompts=prompts))
 
 
 READER = Reader(

@@ -1,0 +1,107 @@
+"""What breaks shared beginnings, priced and in words."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from ttftdoctor.intake import Log
+from ttftdoctor.measure.rows import Index, Rows
+from ttftdoctor.prefixes.breakers import FIXES, KINDS, Breaker, look
+from ttftdoctor.prefixes.ladder import Costs
+from ttftdoctor.prefixes.records import AlsoRecord, BreakerRecord
+from ttftdoctor.stats import Array
+from ttftdoctor.units import count
+
+HABITS = {
+    "unique": "a new value nearly each time",
+    "thrashing": "a few values by turns",
+    "once": "changed once, or now and then",
+}
+
+
+def broken(
+    log: Log, rows: Rows, at: Index, ideal: Array, costs: Costs, *, show_text: bool
+) -> tuple[tuple[BreakerRecord, ...], str]:
+    """The breakers of a log, the most costly first, and what was looked at.
+
+    Parameters
+    ----------
+    at
+        The rows that are priced.
+    ideal
+        Tokens that an endless cache gives each of them: what a breaker takes comes on top.
+    """
+    assert rows.place is not None
+    # Linked sessions are made of prompts that do go on: they cannot show one that does not.
+    session = rows.session if rows.session_grade == "logged" else np.full(rows.n, -1)
+    frame = log.requests[rows.place].select(
+        "source", "line", "model", "tenant", "input_tokens", "prefix_blocks", "block_tokens"
+    )
+    frame = frame.with_columns(
+        pl.Series("row", np.arange(rows.n)), pl.Series("session", session, dtype=pl.Int64)
+    )
+    parts = None
+    if log.prompts is not None:
+        parts = frame.select("row", "source", "line").join(
+            log.prompts.with_columns(pl.col("source").cast(frame.schema["source"])),
+            on=["source", "line"],
+            maintain_order="left",
+        )
+    found = look(frame, parts, show_text=show_text)
+    place = np.full(rows.n, -1)
+    place[at] = np.arange(len(at))
+    paths = [record.path for record in log.inputs]
+    records = tuple(
+        _record(one, place, rows.inputs[at], ideal, costs, paths) for one in found.breakers
+    )
+    with_what = "their text" if found.with_text else "their blocks"
+    if not found.pairs:
+        return records, (
+            "no two requests are known that should share a beginning: nothing is known of breakers "
+            "(session ids, or the text of prompts, would tell)"
+        )
+    says = (
+        f"{count(found.pairs)} requests were held against an earlier one that they should go on "
+        f"from, by {with_what}"
+    )
+    return records, says if records else f"{says}: nothing breaks their beginnings"
+
+
+def _record(
+    one: Breaker, place: Index, inputs: Array, ideal: Array, costs: Costs, paths: list[str]
+) -> BreakerRecord:
+    lost = np.zeros(len(inputs))
+    where = place[one.lost["row"].to_numpy()]
+    inside = where >= 0
+    lost[where[inside]] = one.lost["tokens"].to_numpy()[inside]
+    lost = np.minimum(lost, np.clip(inputs - ideal, 0.0, None))
+    slower = money = None
+    if costs.seconds is not None:
+        now = costs.seconds(inputs - ideal, ideal)
+        slower = float((now - costs.seconds(inputs - ideal - lost, ideal + lost)).sum())
+    if costs.money is not None:
+        money = float(np.nansum(lost * costs.money))
+    elif costs.money_per_s is not None and slower is not None:
+        money = slower * costs.money_per_s
+    return BreakerRecord(
+        kind=one.kind,
+        section=one.section,
+        path=one.path,
+        position_tokens=one.position_tokens,
+        position_interval=one.position_interval,
+        habit=one.habit,
+        requests=one.requests,
+        of_requests=one.of_requests,
+        within_session=one.within_session,
+        sessions=one.sessions,
+        tokens_lost=one.tokens_lost,
+        tokens_apart=one.tokens_apart,
+        seconds_lost=slower,
+        money_lost=money,
+        examples=tuple(f"{paths[source]}:{line}" for source, line in one.examples),
+        says=f"{KINDS[one.kind]}, {HABITS[one.habit]}: {FIXES[one.kind]}",
+        also=tuple(AlsoRecord(other.kind, other.position_tokens) for other in one.also),
+        before=one.sample_before,
+        after=one.sample_after,
+    )

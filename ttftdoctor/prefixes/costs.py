@@ -1,0 +1,52 @@
+"""What tokens that are computed again cost: seconds by the line, money by list price or GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ttftdoctor.measure.lines import Lines
+from ttftdoctor.measure.rows import Index
+from ttftdoctor.prefixes.ladder import Costs
+from ttftdoctor.prefixes.rungs import Asked
+from ttftdoctor.stats import Array
+
+if TYPE_CHECKING:
+    from ttftdoctor.prices import Till
+
+
+def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) -> Costs:
+    """Seconds by the fitted line, or by what was given; money by list price or GPU-hour."""
+    spend: Callable[[Array, Array], Array] | None = None
+    basis = None
+    if asked.ms_per_1k_tokens is not None:
+        per_token_s = asked.ms_per_1k_tokens / 1e6
+        basis = f"{asked.ms_per_1k_tokens:g} ms per 1,000 computed tokens ({asked.ms_per_1k_basis})"
+
+        def even(new: Array, cached: Array) -> Array:
+            del cached
+            return new * per_token_s
+
+        spend = even
+    elif lines is not None and lines.main.per_1k > 0:
+        parts = [(mask[at], line) for mask, line in lines.each()]
+        basis = "the cost line fitted to this log"
+
+        def fitted(new: Array, cached: Array) -> Array:
+            out = np.zeros(len(new))
+            for mask, line in parts:
+                out[mask] = line.work(new[mask], cached[mask])
+            return out
+
+        spend = fitted
+    if till is not None and till.tariff is not None:
+        money = (till.tariff.full - till.tariff.read)[at]
+        says = f"list prices of {till.tariff.source}: a computed token against a cached one"
+        return Costs(spend, basis, money, None, says, "USD")
+    if till is not None and till.pricing.gpu_hour is not None:
+        per_s = till.pricing.gpu_hour * till.gpus / 3600
+        says = f"{till.pricing.gpu_hour:g} a GPU-hour, {till.gpus:g} GPUs a replica"
+        return Costs(spend, basis, None, per_s, says, till.pricing.currency)
+    return Costs(spend, basis)

@@ -1,0 +1,173 @@
+"""The ladder: what each limit takes of the reusable tokens, and what that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from ttftdoctor.measure.rows import Index
+from ttftdoctor.prefixes.records import Group, Ladder, Limits, Rung
+from ttftdoctor.stats import Array
+
+#: Groups that are shown of each column, those that lose most first.
+TOP = 20
+
+Basis = str
+
+
+@dataclass(frozen=True)
+class Step:
+    """One rung before it is priced: hit tokens per request, and where the limit comes from."""
+
+    id: str
+    hits: Array
+    basis: Basis
+    says: str
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What tokens cost: seconds of prefill of (new, cached) tokens per request, money per token.
+
+    ``money`` is what computing a token costs beyond reading it from a cache, per request;
+    ``money_per_s`` the price of a second of prefill. One of them, or neither.
+    """
+
+    seconds: Callable[[Array, Array], Array] | None = None
+    seconds_basis: str | None = None
+    money: Array | None = None
+    money_per_s: float | None = None
+    money_basis: str | None = None
+    currency: str | None = None
+
+
+#: Titles and owners of the rungs: who can do something about what is lost there.
+RUNGS: Mapping[str, tuple[str, str]] = {
+    "ideal": ("shared content", "application: what prompts have in common"),
+    "expiry": ("after expiry", "cache lifetime (provider or engine setting)"),
+    "capacity": ("after capacity", "size of the cache"),
+    "routing": ("after routing", "router or load balancer"),
+    "rounding": ("after block rounding", "engine: block size and least length"),
+    "actual": ("actually cached", "engine: what no limit above explains"),
+}
+
+
+def ladder(
+    inputs: Array,
+    steps: Sequence[Step],
+    limits: Limits,
+    costs: Costs,
+    keys: Mapping[str, tuple[Index, Sequence[str]]],
+) -> Ladder:
+    """Price every rung, for all requests and for each group.
+
+    Parameters
+    ----------
+    inputs
+        Prompt tokens per request.
+    steps
+        From the ideal down; each with its hit tokens per request.
+    keys
+        Column to (a number per request, -1 unknown; the names of the numbers).
+    """
+    total = max(float(inputs.sum()), 1.0)
+    spent = [_seconds(costs, inputs, step.hits) for step in steps]
+    rungs = []
+    for place, step in enumerate(steps):
+        title, owner = RUNGS[step.id]
+        lost = np.zeros(len(inputs)) if place == 0 else steps[place - 1].hits - step.hits
+        slower = None
+        if costs.seconds is not None:
+            now, was = spent[place], spent[max(place - 1, 0)]
+            assert now is not None
+            assert was is not None
+            slower = now - was
+        rungs.append(
+            Rung(
+                id=step.id,  # type: ignore[arg-type]
+                title=title,
+                owner=owner,
+                basis=step.basis,  # type: ignore[arg-type]
+                says=step.says,
+                hit_tokens=round(float(step.hits.sum())),
+                share=float(step.hits.sum()) / total,
+                lost_tokens=round(float(lost.sum())),
+                lost_share=float(lost.sum()) / total,
+                lost_seconds=None if slower is None else float(slower.sum()),
+                lost_money=_money(costs, lost, slower),
+            )
+        )
+    groups = {
+        column: _groups(inputs, steps, spent, costs, codes, names)
+        for column, (codes, names) in keys.items()
+    }
+    return Ladder(
+        rungs=tuple(rungs),
+        limits=limits,
+        seconds_basis=costs.seconds_basis,
+        money_basis=costs.money_basis,
+        currency=costs.currency,
+        groups={column: found for column, found in groups.items() if found},
+    )
+
+
+def _seconds(costs: Costs, inputs: Array, hits: Array) -> Array | None:
+    if costs.seconds is None:
+        return None
+    return costs.seconds(np.clip(inputs - hits, 0.0, None), hits)
+
+
+def _money(costs: Costs, lost: Array, slower: Array | None) -> float | None:
+    if costs.money is not None:
+        return float(np.nansum(lost * costs.money))
+    if costs.money_per_s is not None and slower is not None:
+        return float(slower.sum()) * costs.money_per_s
+    return None
+
+
+def _groups(
+    inputs: Array,
+    steps: Sequence[Step],
+    spent: Sequence[Array | None],
+    costs: Costs,
+    codes: Index,
+    names: Sequence[str],
+) -> tuple[Group, ...]:
+    """The rungs of each group with a name; none if there is only one."""
+    lost = steps[0].hits - steps[-1].hits
+    columns = {"n": np.ones(len(inputs)), "input": inputs, "lost": lost}
+    columns |= {step.id: step.hits for step in steps}
+    first, last = spent[0], spent[-1]
+    slower = None
+    if first is not None and last is not None:
+        slower = columns["slower"] = last - first
+    if costs.money is not None:
+        columns["money"] = np.nan_to_num(lost * costs.money)
+    elif costs.money_per_s is not None and slower is not None:
+        columns["money"] = slower * costs.money_per_s
+    sums = (
+        pl.DataFrame({"code": codes, **columns})
+        .filter(pl.col("code") >= 0)
+        .group_by("code")
+        .sum()
+        .sort("code")
+    )
+    if sums.height < 2:
+        return ()
+    if len(sums) > TOP:
+        sums = sums.sort("lost", descending=True).head(TOP)
+    return tuple(
+        Group(
+            name=names[row["code"]],
+            requests=int(row["n"]),
+            input_tokens=int(row["input"]),
+            hit_tokens={step.id: round(row[step.id]) for step in steps},
+            lost_tokens=round(row["lost"]),
+            lost_seconds=row.get("slower"),
+            lost_money=row.get("money"),
+        )
+        for row in sums.iter_rows(named=True)
+    )

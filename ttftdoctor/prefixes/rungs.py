@@ -1,0 +1,226 @@
+"""The rungs before they are priced: hit tokens per request under one limit after the other.
+
+A limit is given by the user, logged, read off the engine's own counts, or not known; one that is
+not known takes nothing, and its rung says how to give it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+
+import numpy as np
+
+from ttftdoctor.measure.rows import COVERED, Index, Rows
+from ttftdoctor.prefixes.kv import KvShape
+from ttftdoctor.prefixes.ladder import Step
+from ttftdoctor.prefixes.limits import Inferred, threshold
+from ttftdoctor.prefixes.records import Limits
+from ttftdoctor.stats import Array, or_zero, thin
+from ttftdoctor.units import seconds, share
+
+#: Ways to choose a replica, and in words.
+POLICIES: Mapping[str, str] = {
+    "round_robin": "each replica in turn",
+    "random": "any replica",
+    "session_affinity": "all turns of a session at one replica, drawn by its id",
+    "prefix_affinity": "where most of the prompt was last, but for what most prompts begin with",
+    "prefix_affinity_balanced": "the same if half of the prompt was there; else least work",
+}
+#: A step in which the engine's counts go must be at least this to be one.
+LEAST_STEP = 16
+#: ... and so many different counts must agree on it.
+FEWEST_COUNTS = 5
+#: Part of the requests that could have found the least count and did.
+MOSTLY = 0.9
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the user said of the caches, and wants to see."""
+
+    ttl_s: float | None = None
+    capacity_tokens: int | None = None
+    replicas: int | None = None
+    policy: str | None = None
+    round_to_tokens: int | None = None
+    round_from_tokens: int | None = None
+    shape: KvShape | None = None
+    ms_per_1k_tokens: float | None = None
+    ms_per_1k_basis: str = "given"
+    show_text: bool = False
+    top: int = 10
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The rungs from the ideal down, and the limits they stand for."""
+
+    steps: tuple[Step, ...]
+    limits: Limits
+
+    def modelled(self) -> Array:
+        """Tokens found by each request under all limits that are known."""
+        return next(step.hits for step in self.steps if step.id == "rounding")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One limit, where it comes from, and in words."""
+
+    value: float | None
+    basis: str
+    says: str
+
+
+def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
+    """The rungs where no block is known: what turns repeat at most, and what limits take of it.
+
+    A turn finds what the turn before left, unless it came too late or went to another replica.
+    """
+    actual = actual_of(rows, at)
+    ideal = np.minimum(or_zero(rows.repeated[at]), rows.inputs[at])
+    gap = np.where(np.isfinite(rows.gap[at]), rows.gap[at], 0.0)
+    seen = None
+    if actual is not None and rows.cached_logged:
+        some = thin(len(at))
+        got = np.minimum(or_zero(actual), ideal)[some]
+        seen = threshold(gap[some], got, ideal[some] - got, np.arange(len(some)))
+    ttl = lifetime(asked, Inferred(seen, None))
+    alive = ideal if ttl.value is None else np.where(gap <= ttl.value, ideal, 0.0)
+    moved = rows.moved[at]
+    named = "replica" in rows.scopes and bool(np.isfinite(moved).any())
+    stayed = np.where(moved == 1, 0.0, alive) if named else alive
+    step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, stayed)
+    steps = [
+        Step("ideal", ideal, "inferred",
+             "what the turn before left: its prompt and its answer, an upper bound"),
+        Step("expiry", alive, ttl.basis, ttl.says),
+        Step("capacity", alive, "unknown", "what else was cached is not known without blocks"),
+        Step("routing", stayed, "logged" if named else "unknown",
+             "turns that went to another replica than the one before find nothing" if named else
+             "the log names no replicas"),
+    ]  # fmt: skip
+    steps += ends(stayed, step, least, how_rounded, actual, rows.cached_logged)
+    count = len(rows.scopes["replica"].names) if named else 1
+    limits = Limits(
+        ttl.value, None, count, "logged" if named else "none", step, least,
+        {s.id: s.says for s in steps},
+    )  # fmt: skip
+    return Walk(tuple(steps), limits)
+
+
+def actual_of(rows: Rows, at: Index) -> Array | None:
+    """Cached tokens per request, where the log (or the timing) tells for most."""
+    actual = rows.cached[at]
+    return actual if np.isfinite(actual).mean() >= COVERED else None
+
+
+def lifetime(asked: Asked, seen: Inferred) -> Limit:
+    """Seconds that a block lives: as given, as seen, or not known."""
+    if asked.ttl_s is not None:
+        says = f"blocks live {seconds(asked.ttl_s)} after they were last used"
+        return Limit(asked.ttl_s, "given", says)
+    if seen.ttl is not None:
+        says = (
+            f"after {seconds(seen.ttl.limit)} of rest hardly anything was found: that explains "
+            f"{share(seen.ttl.explains)} of what was missed"
+        )
+        return Limit(seen.ttl.limit, "inferred", says)
+    return Limit(None, "unknown", "nothing expires here (--ttl)")
+
+
+def room_of(asked: Asked, seen: Inferred) -> Limit:
+    """Tokens that the cache of a replica holds: as given, as seen, or not known."""
+    if asked.capacity_tokens is not None:
+        says = f"{asked.capacity_tokens:,} tokens a replica; the least recently used leave first"
+        return Limit(asked.capacity_tokens, "given", says)
+    if seen.capacity is not None:
+        says = (
+            f"after {seen.capacity.limit:,.0f} tokens of others hardly anything was found: that "
+            f"explains {share(seen.capacity.explains)} of what was missed"
+        )
+        return Limit(seen.capacity.limit, "inferred", says)
+    return Limit(None, "unknown", "the cache is endless here (--cache-tokens)")
+
+
+def rounding(asked: Asked, counts: Array | None, below: Array) -> tuple[int | None, int, Limit]:
+    """Tokens that a hit is a multiple of, tokens that it has at least, and in words.
+
+    ``below`` is what the limits above leave of each request.
+    """
+    given = asked.round_to_tokens is not None or asked.round_from_tokens is not None
+    step, least, basis = asked.round_to_tokens, asked.round_from_tokens or 0, "given"
+    if not given:
+        step, least = (None, 0) if counts is None else _steps_of(counts, below)
+        basis = "unknown" if step is None else "inferred"
+    if basis == "unknown":
+        return None, 0, Limit(None, basis, "whole blocks of the log (--block-tokens)")
+    says = f"hits are multiples of {step or 1} tokens"
+    if least > (step or 1):
+        says += f", and at least {least:,}"
+    return step, least, Limit(step, basis, says if given else f"{says}, as all counts are")
+
+
+def _steps_of(counts: Array, below: Array) -> tuple[int | None, int]:
+    """The number that all counts of cached tokens are multiples of, and the least count.
+
+    There is a least one only if requests that could have found fewer found nothing, and those that
+    could have found as many mostly did.
+    """
+    found = np.unique(counts[np.isfinite(counts) & (counts > 0)].astype(np.int64))
+    if len(found) < FEWEST_COUNTS:
+        return None, 0
+    step = reduce(gcd, (int(c) for c in found[:1000]))
+    if step < LEAST_STEP or np.any(found % step):
+        return None, 0
+    least = int(found[0])
+    known = np.isfinite(counts)
+    fewer = known & (below >= step) & (below < least)
+    others = known & (below >= least)
+    held = (
+        fewer.sum() >= FEWEST_COUNTS
+        and (counts[fewer] == 0).all()
+        and (counts[others] > 0).mean() >= MOSTLY
+    )
+    return step, least if held else 0
+
+
+def ends(
+    below: Array, step: int | None, least: int, how: Limit, actual: Array | None, logged: bool
+) -> list[Step]:
+    """The last two rungs: what rounding leaves, and what was really found."""
+    rounded = below if step is None else np.floor(below / step) * step
+    rounded = np.where(rounded >= least, rounded, 0.0)
+    out = [Step("rounding", rounded, how.basis, how.says)]
+    if actual is None:
+        return out
+    known = np.isfinite(actual)
+    says = "as the log counts" if logged else "as the timing of the turns says"
+    if not known.all():
+        says += f"; {int((~known).sum()):,} requests without a count are taken as modelled"
+    out.append(
+        Step("actual", np.where(known, actual, rounded), "logged" if logged else "inferred", says)
+    )
+    return out
+
+
+def keys_of(rows: Rows, at: Index) -> Mapping[str, tuple[Index, tuple[str, ...]]]:
+    """The columns by which the ladder is split: a number per request and the names."""
+    keys: dict[str, tuple[Index, tuple[str, ...]]] = {
+        column: (rows.scopes[column].codes[at], rows.scopes[column].names)
+        for column in ("tenant", "route", "model", "replica")
+        if column in rows.scopes
+    }
+    if rows.session_grade != "none":
+        turn = rows.turn[at]
+        codes = np.where(np.isfinite(turn), np.minimum(or_zero(turn), LATE_TURN), -1.0)
+        names = (*(str(n) for n in range(LATE_TURN)), f"{LATE_TURN} and later")
+        keys["turn"] = codes.astype(np.int64), names
+    return keys
+
+
+#: Turns from here on are one group.
+LATE_TURN = 12
