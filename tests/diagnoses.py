@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import findings
+
 from ttftdoctor.diagnosis import (
     Amplifier,
     Bin,
@@ -813,6 +815,7 @@ def hostile() -> Diagnosis:
             *base.remedies[1:],
         ),
         warnings=bad[:13],
+        prefix=findings.hostile(bad[:13]),
         charts=dataclasses.replace(
             base.charts,
             load=tuple({**point, "t": bad[10]} for point in base.charts.load[:3])
@@ -821,8 +824,14 @@ def hostile() -> Diagnosis:
     )
 
 
+def ladder() -> Diagnosis:
+    """The sick service with the prefix ladder that its blocks tell."""
+    return dataclasses.replace(sick(), prefix=findings.full())
+
+
 ALL = {
     "sick": sick,
+    "ladder": ladder,
     "healthy": healthy,
     "insufficient": insufficient,
     "prefix_only": prefix_only,

@@ -219,6 +219,14 @@ def test_seconds_and_money_by_hand(by_hand: str) -> None:
     assert expiry.lost_money == pytest.approx(0.2048 * 3.6 * 2 / 3600)
 
 
+def test_what_has_no_price_costs_nothing_that_is_known(by_hand: str) -> None:
+    report = ttftdoctor.prefix(by_hand, ttl_s=95, pricing=ttftdoctor.Pricing(listed=True))
+    ladder = report.found.ladder
+    assert ladder is not None
+    assert {rung.lost_money for rung in ladder.rungs} == {None}
+    assert any("no price" in text for text in report.warnings)
+
+
 def test_a_flat_log_with_blocks_has_its_ladder_in_the_diagnosis(tmp_path: Path) -> None:
     document = ttftdoctor.diagnose(served_log(tmp_path, ttl_s=None)).to_dict()
     assert document["prefix"]["grade"] == "content"
@@ -421,7 +429,7 @@ def test_wrong_kv_shapes(text: str) -> None:
     "options",
     [{"ttl_s": 0}, {"cache_tokens": -5}, {"replicas": 0}, {"replicas": 10**6},
      {"block_tokens": 0}, {"ms_per_1k_tokens": float("nan")}, {"policy": "best", "replicas": 2},
-     {"cache_gb": 40.0}],
+     {"cache_gb": 40.0}, {"cache_gb": float("nan"), "kv": "80x8x128"}, {"policy": "random"}],
 )  # fmt: skip
 def test_wrong_limits(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):

@@ -27,6 +27,11 @@ EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong 
 could not be read, or a report that could not be written; 3 something went wrong inside ttftdoctor;
 130 interrupted."""
 
+GATE_CODES = """Exit codes: 0 pass (or inconclusive, unless the policy is strict); 1 regression; 2
+wrong usage, or a log, baseline or policy that could not be read, or a report that could not be
+written; 3 inconclusive under a strict policy; 4 invalid: the two sides cannot be compared; 70
+something went wrong inside ttftdoctor; 130 interrupted."""
+
 app = typer.Typer(
     name="ttftdoctor",
     help="Says why the first token of an LLM service is late, from its request log.",
@@ -65,6 +70,19 @@ Bandwidth = Annotated[
     float | None, typer.Option("--bandwidth", help="Memory bandwidth in bytes/s, e.g. 2e12.")
 ]
 BytesPerParam = Annotated[float, typer.Option("--bytes-per-param", help="Bytes a parameter.")]
+Prices = Annotated[
+    bool, typer.Option("--prices", help="Put waste and gains in money, by list prices.")
+]
+Provider = Annotated[
+    str | None, typer.Option("--provider", help="Whose list prices, e.g. anthropic.")
+]
+GpuHourPrice = Annotated[
+    float | None, typer.Option("--gpu-hour-price", help="Or by what a GPU costs an hour.")
+]
+Gpus = Annotated[float | None, typer.Option("--gpus", help="GPUs of a replica; 1 if not given.")]
+Currency = Annotated[
+    str | None, typer.Option("--currency", help="Label of the money; USD if not given.")
+]
 
 
 def _version(value: bool) -> None:
@@ -109,21 +127,11 @@ def diagnose(
     flops: Flops = None,
     bandwidth: Bandwidth = None,
     bytes_per_param: BytesPerParam = 2.0,
-    prices: Annotated[
-        bool, typer.Option("--prices", help="Put waste and gains in money, by list prices.")
-    ] = False,
-    provider: Annotated[
-        str | None, typer.Option("--provider", help="Whose list prices, e.g. anthropic.")
-    ] = None,
-    gpu_hour_price: Annotated[
-        float | None, typer.Option("--gpu-hour-price", help="Or by what a GPU costs an hour.")
-    ] = None,
-    gpus: Annotated[
-        float | None, typer.Option("--gpus", help="GPUs of a replica; 1 if not given.")
-    ] = None,
-    currency: Annotated[
-        str | None, typer.Option("--currency", help="Label of the money; USD if not given.")
-    ] = None,
+    prices: Prices = False,
+    provider: Provider = None,
+    gpu_hour_price: GpuHourPrice = None,
+    gpus: Gpus = None,
+    currency: Currency = None,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -144,7 +152,7 @@ def diagnose(
             columns=_pairs(map_, "--map"),
             units=_units(unit),
             compact_to=compact_to,
-            slo_ttft_s=_seconds(slo_ttft),
+            slo_ttft_s=_seconds(slo_ttft, "--slo-ttft", "800ms or 1.5s"),
             machine=_machine(params, flops, bandwidth, bytes_per_param),
             pricing=_pricing(prices, provider, gpu_hour_price, gpus, currency),
             progress=_progress(quiet),
@@ -285,6 +293,202 @@ def compare(
 
 
 @app.command(epilog=EXIT_CODES)
+def prefix(
+    logs: Logs,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    ttl: Annotated[
+        str | None, typer.Option("--ttl", help="Cached blocks live so long after use: 5min, 300s.")
+    ] = None,
+    cache_tokens: Annotated[
+        str | None, typer.Option("--cache-tokens", help="Cache of a replica in tokens: 3M, 500k.")
+    ] = None,
+    cache_gb: Annotated[
+        float | None, typer.Option("--cache-gb", help="Or in GB, with --kv-shape.")
+    ] = None,
+    kv_shape: Annotated[
+        str | None,
+        typer.Option(
+            "--kv-shape", help="Model, or LAYERSxKV_HEADSxHEAD_SIZE[xBYTES]: 80x8x128, 80x8x128x1."
+        ),
+    ] = None,
+    replicas: Annotated[
+        int | None, typer.Option("--replicas", min=1, help="Replicas, where the log names none.")
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            help="How one is chosen: round_robin, random, session_affinity, prefix_affinity or "
+            "prefix_affinity_balanced.",
+        ),
+    ] = None,
+    block_tokens: Annotated[
+        int | None, typer.Option("--block-tokens", min=1, help="A hit is a multiple of so many.")
+    ] = None,
+    least_tokens: Annotated[
+        int | None, typer.Option("--least-tokens", min=0, help="A hit is at least so many: 1024.")
+    ] = None,
+    ms_per_1k_tokens: Annotated[
+        float | None,
+        typer.Option("--ms-per-1k-tokens", help="What 1,000 computed tokens take, if no TTFT is."),
+    ] = None,
+    params: Params = None,
+    flops: Flops = None,
+    bandwidth: Bandwidth = None,
+    bytes_per_param: BytesPerParam = 2.0,
+    prices: Prices = False,
+    provider: Provider = None,
+    gpu_hour_price: GpuHourPrice = None,
+    gpus: Gpus = None,
+    currency: Currency = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option("--metrics", help="A saved /metrics page of the engine, to hold beside."),
+    ] = None,
+    metrics_before: Annotated[
+        str | None,
+        typer.Option("--metrics-before", help="The same page from when the log begins."),
+    ] = None,
+    show_text: Annotated[
+        bool, typer.Option("--show-text", help="Quote the prompts' text where they break.")
+    ] = False,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Shared beginnings to show.")] = 10,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="Write the findings as JSON to a file, or - .")
+    ] = None,
+    markdown: Annotated[
+        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+    ] = None,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say where reusable work is lost, rung by rung: expiry, capacity, routing, rounding.
+
+    For example: ttftdoctor prefix requests.jsonl --ttl 5min --cache-tokens 3M
+
+    What the log does not tell can be given: limits of the cache, replicas, what a token costs.
+    """
+    with _guard():
+        _apart(json_, markdown)
+        if policy is not None and replicas is None:
+            raise UsageError("--policy needs --replicas", help="say how many there are")
+        if cache_tokens is not None and cache_gb is not None:
+            raise UsageError("--cache-tokens and --cache-gb: give one of them")
+        if cache_gb is not None and not 0 < cache_gb < 1e9:
+            raise UsageError("--cache-gb must be above zero")
+        if metrics_before is not None and metrics is None:
+            raise UsageError("--metrics-before needs --metrics")
+        _there("--tokenizer", tokenizer)
+        machine = _machine(params, flops, bandwidth, bytes_per_param)
+        if machine is not None and ms_per_1k_tokens is not None:
+            raise UsageError("--ms-per-1k-tokens and --params: give one of them")
+        ttl_s, room = (
+            _seconds(ttl, "--ttl", "5min or 300s"),
+            _tokens(cache_tokens, "--cache-tokens"),
+        )
+        from ttftdoctor.prefixes.flow import prefix as run
+
+        found = run(
+            *logs,
+            ttl_s=ttl_s,
+            cache_tokens=room,
+            cache_gb=cache_gb,
+            kv=kv_shape,
+            replicas=replicas,
+            policy=policy,
+            block_tokens=block_tokens,
+            least_tokens=least_tokens,
+            ms_per_1k_tokens=ms_per_1k_tokens,
+            machine=machine,
+            pricing=_pricing(prices, provider, gpu_hour_price, gpus, currency),
+            metrics=metrics,
+            metrics_before=metrics_before,
+            show_text=show_text,
+            top=top,
+            format=format,
+            columns=_pairs(map_, "--map"),
+            units=_units(unit),
+            tokenizer=tokenizer,
+            progress=_progress(quiet),
+        )
+        _clear_progress(quiet)
+        from ttftdoctor.prefixes import markdown as in_markdown
+        from ttftdoctor.prefixes.terminal import print_to
+        from ttftdoctor.report import json_report
+
+        forms: dict[str, Callable[[], str]] = {
+            "json": lambda: json_report.text_of(found.to_dict()),
+            "markdown": lambda: in_markdown.render(found),
+        }
+        _hand_out(
+            {"json": json_, "markdown": markdown},
+            lambda name: forms[name](),
+            lambda console: print_to(console, found),
+            quiet=quiet, no_color=no_color,
+        )  # fmt: skip
+
+
+@app.command(epilog=EXIT_CODES)
+def export(
+    logs: Logs,
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", help="Where the trace goes: JSON lines, .gz packs; or - ."),
+    ],
+    format: Annotated[
+        str, typer.Option("--format", help="Layout of the trace: mooncake or bailian.")
+    ] = "mooncake",
+    even_times: Annotated[
+        bool, typer.Option("--even-times", help="Space arrivals evenly: hide the load's shape.")
+    ] = False,
+    log_format: Annotated[
+        str | None, typer.Option("--log-format", help="Name of the log's format (see: formats).")
+    ] = None,
+    map_: Map = None,
+    unit: Unit = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write an anonymised trace of a log that can be replayed: when, how long, what is shared.
+
+    For example: ttftdoctor export requests.jsonl --format bailian -o trace.jsonl
+
+    No id, name, model, text or hash of the log is in it.
+    """
+    with _guard():
+        _there("--tokenizer", tokenizer)
+        from ttftdoctor.intake import read_log
+        from ttftdoctor.prefixes.export import export as run
+        from ttftdoctor.readers import Options
+
+        options = Options(_pairs(map_, "--map"), _units(unit), tokenizer=tokenizer)
+        log = read_log(logs, format=log_format, options=options, progress=_progress(quiet))
+        _clear_progress(quiet)
+        made = run(log, format, keep_times=not even_times)
+        if output != "-" and any(_same_file(output, item.path) for item in log.inputs):
+            raise UsageError("the trace would be written over the log", where=output)
+        _put_lines(made.text(), output)
+        if quiet:
+            return
+        left = sum(made.left_out.values())
+        written = f"{made.table.height:,} requests, {made.blocks:,} different blocks"
+        written += f" of {made.block_tokens} tokens"
+        _note(f"written: {output} ({written})" if output != "-" else f"written: {written}")
+        if left:
+            reasons = ", ".join(f"{n:,} {name}" for name, n in made.left_out.items())
+            _note(f"left out: {left:,} requests ({reasons})")
+        for text in made.notes:
+            _note(f"note: {text}")
+
+
+@app.command(epilog=EXIT_CODES)
 def formats(
     json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     no_color: NoColor = False,
@@ -410,11 +614,145 @@ def simulate(
                 _note(f"written: {target}")
 
 
+@app.command(epilog=EXIT_CODES)
+def baseline(
+    logs: Logs,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="Where the baseline goes; or - .")
+    ] = "ttft-baseline.json",
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Each LOG is a run by itself, not a part of one.")
+    ] = False,
+    label: Annotated[
+        str | None, typer.Option("--label", help="A name for reports, e.g. a release.")
+    ] = None,
+    warm_up: Annotated[
+        str, typer.Option("--warm-up", help="What to set aside: auto, a time such as 30s, or 0.")
+    ] = "auto",
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Keep what a good run was like in a small file, to hold later ones against it.
+
+    For example: ttftdoctor baseline run1.jsonl run2.jsonl run3.jsonl --runs -o ttft-baseline.json
+
+    The file has sums and names of models and routes, no prompt and no request; baselines that are
+    given among the logs are taken over, so that runs add up.
+    """
+    with _guard():
+        if output != "-" and output in logs:
+            raise UsageError("the baseline would be written over a log", where=output)
+        from ttftdoctor.gate.flow import baseline as run
+
+        whole = run(
+            *logs, runs=runs, label=label, warm_up=_warm_up(warm_up), format=format,
+            columns=_pairs(map_, "--map"), units=_units(unit), progress=_progress(quiet),
+        )  # fmt: skip
+        _clear_progress(quiet)
+        kept = whole.fit_in()
+        text = kept.to_text()
+        _put(text, output)
+        if output == "-":
+            return
+        if not quiet:
+            with _screen(no_color) as console:
+                _print_baseline(console, kept, len(text.encode()))
+        _note(f"written: {output}")
+
+
+@app.command(epilog=GATE_CODES)
+def check(
+    logs: Logs,
+    baseline: Annotated[
+        list[str],
+        typer.Option(
+            "--baseline",
+            metavar="FILE|LOG",
+            help="What to hold it against: a baseline file, or logs; may be given more than once.",
+        ),
+    ],
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", help="A policy; by default ttftdoctor.toml or pyproject.toml."),
+    ] = None,
+    slo_ttft: Annotated[
+        str | None, typer.Option("--slo-ttft", help="Target for TTFT, e.g. 800ms or 1.5s.")
+    ] = None,
+    runs: Annotated[
+        bool, typer.Option("--runs", help="Each log is a run by itself, not a part of one.")
+    ] = False,
+    warm_up: Annotated[
+        str | None,
+        typer.Option("--warm-up", help="What to set aside: auto, a time such as 30s, or 0."),
+    ] = None,
+    label: Annotated[str | None, typer.Option("--label", help="A name for reports.")] = None,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="Write the answer as JSON to a file, or - .")
+    ] = None,
+    markdown: Annotated[
+        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+    ] = None,
+    junit: Annotated[
+        str | None, typer.Option("--junit", help="Write JUnit XML to a file, or - .")
+    ] = None,
+    sarif: Annotated[
+        str | None, typer.Option("--sarif", help="Write SARIF 2.1.0 to a file, or - .")
+    ] = None,
+    codequality: Annotated[
+        str | None, typer.Option("--codequality", help="Write GitLab code quality, or - .")
+    ] = None,
+    github: Annotated[
+        bool, typer.Option("--github", help="Print annotations, and write the job's summary.")
+    ] = False,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Fail if the first token got later than the baseline at equal traffic, and say what moved.
+
+    For example: ttftdoctor check canary.jsonl --baseline ttft-baseline.json --junit ttft.xml
+
+    Longer prompts, later turns or more requests are no regression: like is compared with like.
+    """
+    with _guard(inside=70):
+        targets = {"json": json_, "markdown": markdown, "junit": junit, "sarif": sarif,
+                   "codequality": codequality}  # fmt: skip
+        _distinct({f"--{name}": target for name, target in targets.items()}, logs, baseline)
+        if github and "-" in targets.values():
+            raise UsageError("--github prints to standard output: give the report a file")
+        from ttftdoctor.gate.flow import check as run
+
+        found = run(
+            logs, baseline, policy=policy, slo_ttft_s=_seconds(slo_ttft, "--slo-ttft", "800ms"),
+            runs=runs, warm_up=None if warm_up is None else _warm_up(warm_up), label=label,
+            format=format, columns=_pairs(map_, "--map"), units=_units(unit),
+            progress=_progress(quiet),
+        )  # fmt: skip
+        _clear_progress(quiet)
+        try:
+            _show_check(found, targets, github=github, quiet=quiet, no_color=no_color)
+        except BrokenPipeError:
+            # Whoever read our output has seen enough; the answer is the exit code.
+            _drop_stdout()
+        raise typer.Exit(found.exit_code)
+
+
 # -------------------------------------------------------------------- helpers
 
 
 class _guard:  # noqa: N801  (reads as a word where it is used)
-    """Turn our errors into one message on stderr and an exit code; never a traceback."""
+    """Turn our errors into one message on stderr and an exit code; never a traceback.
+
+    ``inside`` is the code of an error of our own.
+    """
+
+    def __init__(self, inside: int = 3) -> None:
+        self.inside = inside
 
     def __enter__(self) -> None:
         return None
@@ -442,7 +780,7 @@ class _guard:  # noqa: N801  (reads as a word where it is used)
         _fail(
             f"something went wrong inside ttftdoctor ({type(error).__name__}: {first})\n"
             "  help: please report this, with --format and the first lines of the log",
-            3,
+            self.inside,
         )
 
 
@@ -528,6 +866,85 @@ def _apart(*targets: str | None) -> None:
             )
 
 
+def _distinct(targets: dict[str, str | None], *sources: list[str]) -> None:
+    """Refuse documents that would be written into each other, or over what is read."""
+    seen: dict[str, str] = {}
+    for option, target in targets.items():
+        if target is None:
+            continue
+        if target in seen:
+            place = "standard output" if target == "-" else "the same file"
+            raise UsageError(f"{seen[target]} and {option} both go to {place}", where=target)
+        if target != "-" and any(target in given for given in sources):
+            raise UsageError(f"{option} would be written over what is read", where=target)
+        seen[target] = option
+
+
+def _show_check(
+    found: Any, targets: dict[str, str | None], *, github: bool, quiet: bool, no_color: bool
+) -> None:
+    """Write and print a check; on GitHub what is printed cannot command the runner."""
+    from ttftdoctor.gate.forms import FORMS
+    from ttftdoctor.gate.reports.terminal import print_to
+
+    guard = ""
+    if github:
+        import secrets
+
+        # Between these lines the runner takes nothing as a command, whatever a log calls itself.
+        guard = secrets.token_hex(16)
+        _emit(f"::stop-commands::{guard}\n")
+    _hand_out(
+        targets, lambda name: FORMS[name].render(found), lambda console: print_to(console, found),
+        quiet=quiet, no_color=no_color,
+    )  # fmt: skip
+    if not github:
+        return
+    _emit(f"::{guard}::\n" + FORMS["github"].render(found))
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        try:
+            with Path(summary).open("a", encoding="utf-8", errors="replace") as file:
+                file.write(FORMS["summary"].render(found) + "\n")
+        except OSError as error:
+            _note(f"cannot write the summary of the job: {error.strerror}")
+
+
+def _warm_up(text: str) -> bool | float:
+    """What to set aside of a run: found by itself, nothing, or so many seconds."""
+    if text == "auto":
+        return True
+    if text in ("0", "0s", "none"):
+        return False
+    return _seconds(text, "--warm-up", "30s (or auto, or 0)") or False
+
+
+def _print_baseline(console: Console, kept: Any, size: int) -> None:
+    """A few lines about what a baseline holds."""
+    from rich.text import Text
+
+    from ttftdoctor.report import clean
+    from ttftdoctor.units import count
+
+    facts = [sketch.facts for sketch in kept.sketches]
+    one = len(facts) == 1
+    lines = [
+        f"baseline {clean(kept.label, 80)}: {count(sum(f.requests for f in facts))} requests, "
+        f"{len(facts)} run{'' if one else 's'}, {size / 1000:,.0f} kB"
+    ]
+    aside = sum(f.warm_up for f in facts)
+    if aside:
+        lines.append(f"set aside as warm-up: {count(aside)} requests")
+    for number, f in enumerate(facts[:10], 1):
+        name = "" if one else f"run {number}: "
+        lines.append(f"  {name}diagnosed as {clean(f.cause, 60)}: {clean(f.headline, 300)}")
+    lines += [f"to keep it small: {clean(text, 200)}" for text in kept.lost]
+    if len(facts) < 3:
+        lines.append("with three runs or more (--runs) the spread from run to run is known too")
+    for line in lines:
+        console.print(Text(line))
+
+
 def _console(no_color: bool, file: _Sheet) -> Console:
     from rich.console import Console
 
@@ -577,7 +994,7 @@ def _units(values: list[str] | None) -> dict[str, str]:
     return out
 
 
-def _seconds(text: str | None) -> float | None:
+def _seconds(text: str | None, option: str, example: str) -> float | None:
     if text is None:
         return None
     import re
@@ -586,12 +1003,34 @@ def _seconds(text: str | None) -> float | None:
 
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([a-zµμ]*)\s*", text)
     if match is None or (match[2] and match[2] not in UNIT_WORDS):
-        raise UsageError(f"--slo-ttft wants a time such as 800ms or 1.5s, not {text!r}")
+        raise UsageError(f"{option} wants a time such as {example}, not {text!r}")
     if not match[2]:
-        raise UsageError("--slo-ttft wants a unit", help=f"say {text}ms or {text}s")
+        raise UsageError(f"{option} wants a unit", help=f"say {text}ms or {text}s")
     if float(match[1]) == 0:
-        raise UsageError("--slo-ttft must be above zero")
+        raise UsageError(f"{option} must be above zero")
     return float(match[1]) * US_PER[UNIT_WORDS[match[2]]] / 1e6
+
+
+def _tokens(text: str | None, option: str) -> int | None:
+    """A number of tokens as people write it: ``3M``, ``500k``, ``1.5G``, ``2_000_000``."""
+    if text is None:
+        return None
+    import re
+
+    match = re.fullmatch(r"\s*(\d[\d_,]*\.?\d*|\.\d+)\s*([kKmMgG]?)\s*", text)
+    if match is None:
+        raise UsageError(f"{option} wants a number such as 500k or 3M, not {text!r}")
+    scale = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}[match[2].lower()]
+    value = float(match[1].replace("_", "").replace(",", "")) * scale
+    if not 1 <= value < 1e15:
+        raise UsageError(f"{option} must be at least one token, and less than 1e15")
+    return round(value)
+
+
+def _there(option: str, path: str | None) -> None:
+    """Refuse a file that is not there before a log is read for nothing."""
+    if path is not None and not Path(path).is_file():
+        raise UsageError(f"{option}: no such file", where=path)
 
 
 def _machine(
@@ -650,6 +1089,33 @@ def _put(text: str, target: str) -> None:
         Path(target).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UsageError("cannot write the report", where=target, why=error.strerror) from None
+
+
+def _put_lines(parts: Iterator[str], target: str) -> None:
+    """Write a long text piece by piece; a name that ends in ``.gz`` is packed."""
+    if target == "-":
+        for part in parts:
+            _emit(part)
+        return
+    import gzip
+
+    try:
+        with (
+            gzip.GzipFile(target, "wb", mtime=0)
+            if target.endswith(".gz")
+            else Path(target).open("wb")
+        ) as file:
+            for part in parts:
+                file.write(part.encode("utf-8"))
+    except OSError as error:
+        raise UsageError("cannot write the trace", where=target, why=error.strerror) from None
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return Path(one).samefile(other)
+    except OSError:
+        return False
 
 
 def _print_inspection(console: Console, found: Any) -> None:

@@ -65,7 +65,11 @@ def broken(
         f"{count(found.pairs)} requests were held against an earlier one that they should go on "
         f"from, by {with_what}"
     )
-    return records, says if records else f"{says}: nothing breaks their beginnings"
+    if not records:
+        says += ": nothing breaks their beginnings"
+    elif not found.with_text and log.bytes_per_token is not None:
+        says += "; what differs there, the text of this log tells (ttftdoctor prefix)"
+    return records, says
 
 
 def _record(

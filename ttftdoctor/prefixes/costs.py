@@ -43,6 +43,8 @@ def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) ->
         spend = fitted
     if till is not None and till.tariff is not None:
         money = (till.tariff.full - till.tariff.read)[at]
+        if not np.isfinite(money).any():
+            return Costs(spend, basis)  # no model has a price: the till has a warning that says so
         says = f"list prices of {till.tariff.source}: a computed token against a cached one"
         return Costs(spend, basis, money, None, says, "USD")
     if till is not None and till.pricing.gpu_hour is not None:

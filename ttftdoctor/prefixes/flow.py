@@ -82,16 +82,19 @@ def prefix(
     'ideal'
     """
     shape = None if kv is None else kv_shape(kv)
-    if cache_gb is not None:
-        if shape is None:
-            raise UsageError("--cache-gb needs --kv-shape: how much is a token?")
-        cache_tokens = int(cache_gb * 1e9 / shape.bytes_per_token)
     for name, value in (
-        ("--ttl", ttl_s), ("--cache-tokens", cache_tokens), ("--replicas", replicas),
+        ("--ttl", ttl_s), ("--cache-tokens", cache_tokens), ("--cache-gb", cache_gb),
+        ("--replicas", replicas),
         ("--block-tokens", block_tokens), ("--ms-per-1k-tokens", ms_per_1k_tokens),
     ):  # fmt: skip
         if value is not None and not 0 < value < 1e15:
             raise UsageError(f"{name} must be above zero")
+    if cache_gb is not None:
+        if shape is None:
+            raise UsageError("--cache-gb needs --kv-shape: how much is a token?")
+        cache_tokens = max(int(cache_gb * 1e9 / shape.bytes_per_token), 1)
+    if policy is not None and replicas is None:
+        raise UsageError("--policy needs --replicas: how many are there to choose from?")
     if replicas is not None and replicas > 4096:
         raise UsageError("--replicas must be at most 4096")
     known = tuple(POLICIES)

@@ -56,7 +56,7 @@ def _of_ladder(found: Ladder, *, exact: bool) -> str:
         return f"{text}, if it were endless and shared by all; what the engine kept is not logged"
     else:
         text += f"; under the limits that are known {share(last.share)} do"
-    if worst.lost_share < WORTH:
+    if ideal.share - last.share < WORTH:
         return text + ", so hardly anything is lost"
     if worst.id == "actual" and last.hit_tokens == 0:
         return f"{text}: no cache is at work, or none is counted"

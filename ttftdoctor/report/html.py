@@ -18,6 +18,8 @@ from typing import Any
 
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, LedgerRow, Slice
 from ttftdoctor.errors import UsageError
+from ttftdoctor.prefixes.charts import charts
+from ttftdoctor.prefixes.sections import sections
 from ttftdoctor.report import (
     Renderer,
     Table,
@@ -72,19 +74,23 @@ _HATCH = {"fillmode": "overlay", "size": 5, "solidity": 0.25}
 
 def render(diagnosis: Diagnosis) -> str:
     """The whole page."""
-    charts = _charts(diagnosis)
-    library = _script_safe(_plotly()) if charts else ""
+    main = _charts(diagnosis)
+    beginnings = _prefix_charts(diagnosis)
+    drawn = [*main, *beginnings]
+    library = _script_safe(_plotly()) if drawn else ""
     scripts = [s for s in (library, _SCRIPT) if s]
     policy = (
         "default-src 'none'; "
         f"script-src {' '.join(_hash(s) for s in scripts)}; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    data = {name: figure for name, _, _, figure, _ in charts}
+    data = {name: figure for name, _, _, figure, _ in drawn}
     body = "\n".join(
         (
             _header(diagnosis),
-            _charts_html(charts),
+            _charts_html(main),
+            _charts_html(beginnings),
+            _breaks(diagnosis),
             _remedies(diagnosis),
             _evidence(diagnosis),
             _splits(diagnosis),
@@ -805,6 +811,31 @@ def _load_reading(rows: Sequence[Mapping[str, Any]]) -> str:
     if s is not None and t is not None:
         text += f"; the median TTFT is {seconds(t)} against {seconds(s)}"
     return text + "."
+
+
+def _prefix_charts(d: Diagnosis) -> list[_Chart]:
+    """Where reusable work is lost: the ladder and the curves behind it."""
+    return [
+        (
+            one.name,
+            one.title,
+            one.reading,
+            _figure(one.traces, one.x, one.y, height=one.height, **one.layout),
+            _table(one.table, named=False) if one.table is not None else "",
+        )
+        for one in (charts(d.prefix) if d.prefix is not None else ())
+    ]
+
+
+def _breaks(d: Diagnosis) -> str:
+    """Where prompts break that should share a beginning."""
+    parts = [part for part in sections(d.prefix) if part.first] if d.prefix is not None else []
+    return "".join(
+        f'<section class="card"><h2>{_e(part.title)}</h2>'
+        f"{_table(part.table, named=False) if part.table is not None else ''}"
+        f"{_ul(line.strip() for line in part.said)}</section>"
+        for part in parts
+    )
 
 
 def _charts_html(charts: Sequence[_Chart]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
@@ -19,13 +20,18 @@ UNSEEN = re.compile(
 
 def render(diagnosis: Diagnosis) -> str:
     """The document as text; unknown is null, and no invisible character stands in it raw."""
-    text = json.dumps(diagnosis.to_dict(), allow_nan=False, ensure_ascii=False, indent=2)
+    return text_of(diagnosis.to_dict())
+
+
+def text_of(document: Mapping[str, Any]) -> str:
+    """A document of plain types as text, in which no invisible character stands raw."""
+    text = json.dumps(document, allow_nan=False, ensure_ascii=False, indent=2)
     return UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
 
 
-def schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of the document."""
-    place = resources.files("ttftdoctor") / "schema" / "diagnosis-1.schema.json"
+def schema(name: str = "diagnosis-1") -> dict[str, Any]:
+    """The JSON Schema (2020-12) of the document, or of another one by its name and version."""
+    place = resources.files("ttftdoctor") / "schema" / f"{name}.schema.json"
     loaded: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
     return loaded
 

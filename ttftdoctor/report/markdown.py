@@ -6,9 +6,10 @@ Text is escaped so that nothing in a log becomes markup, a link, a mention or a 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.prefixes.sections import ladder_table, short, shown
 from ttftdoctor.report import (
     Renderer,
     Table,
@@ -58,8 +59,15 @@ _NO_BREAK = "\u200b"  # after a sign, so that no link, mention or reference is r
 
 def render(diagnosis: Diagnosis) -> str:
     """The report; what does not fit is named and left to ``--json``."""
-    head = _head(diagnosis)
-    details = _details(diagnosis)
+    return fitted(_head(diagnosis), _details(diagnosis))
+
+
+def fitted(head: Sequence[str], details: Sequence[tuple[str, str]]) -> str:
+    """Parts with an empty line between them, under the limit.
+
+    The largest of ``details`` (name, text) are left out and named until it all fits.
+    """
+    details = list(details)
     left_out: list[str] = []
     while True:
         parts = [*head, *(text for _, text in details)]
@@ -166,6 +174,11 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
         spread = spread_sentence(d)
         body = table_of(ledger) + (f"\n\n{escape(spread)}" if spread else "")
         out.append((ledger.title, fold(ledger.title, body)))
+    ladder = shown(d.prefix) if d.prefix is not None else None
+    if d.prefix is not None and ladder is not None:
+        rungs = ladder_table(ladder, known=True)
+        body = (table_of(rungs) + "\n\n" if len(rungs.rows) > 1 else "") + listed(short(d.prefix))
+        out.append((rungs.title, fold(rungs.title, body)))
     if d.remedies:
         remedies = remedy_table(d)
         lines = []

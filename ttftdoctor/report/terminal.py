@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.prefixes.sections import ladder_table, short, shown
 from ttftdoctor.report import (
     Renderer,
     Severity,
@@ -216,6 +217,13 @@ class Page:
         out += [self._paragraph(s) for s in cost_sentences(d)]
         out += self._section("Repeated prefix")
         out.append(self._paragraph(" ".join(prefix_sentences(d))))
+        ladder = shown(d.prefix) if d.prefix is not None else None
+        if d.prefix is not None and ladder is not None:
+            rungs = ladder_table(ladder, room=0, wide=False, known=True)
+            out += self._section(rungs.title)
+            if len(rungs.rows) > 1:
+                out.append(self._table(rungs))
+            out += [self._paragraph(text) for text in short(d.prefix)]
         if d.remedies:
             table = remedy_table(d)
             out += self._section(table.title)
@@ -338,12 +346,15 @@ class Page:
             note=note,
         )
 
-    def _table(self, table: Table, *, totals: int = 0, limit: int = ROWS) -> RenderableType:
+    def _table(
+        self, table: Table, *, totals: int = 0, limit: int = ROWS, widest: int | None = None
+    ) -> RenderableType:
+        """A table of at most ``limit`` rows; words fold in columns of ``widest`` cells."""
         rows, values = list(table.rows), list(table.values)
         hidden = max(0, len(rows) - limit) if not totals else 0
         rows = rows[: len(rows) - hidden]
         top = max((v for v in values if v is not None), default=0.0)
-        widest = max(24, self.width // 2)
+        widest = widest or max(24, self.width // 2)
         taken = sum(
             min(max(cell_len(cell) for cell in column), widest) + 2
             for column in zip(*rows, self._heads(table), strict=True)
