@@ -31,7 +31,7 @@ from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
-from ttftdoctor.stats import mean_interval, or_zero, thin, where
+from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
 from ttftdoctor.table import SCHEMA, SET_ASIDE
 
 
@@ -201,7 +201,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         prefill_repeated_interval=_interval(again_s, clusters, lines.main),
         # A median line may predict a little more than all TTFTs together.
         prefill_new_s=min(float(new_s.mean()), base.mean or 0.0) if len(new_s) else 0.0,
-        prefill_new_p95_s=float(np.quantile(new_s, 0.95)) if len(new_s) else 0.0,
+        prefill_new_p95_s=quantile(new_s, 0.95) if len(new_s) else 0.0,
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
         growth_s=growth_s,
         growth_accounts=growth,
@@ -358,7 +358,7 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     ttft = rows.ttft[at]
     if len(ttft) < 10:
         return {}
-    middle, high = np.quantile(ttft, [0.5, 0.9])
+    middle, high = median(ttft), quantile(ttft, 0.9)
     late = np.flatnonzero(ttft >= high)
     excess = float((ttft[late] - middle).sum())
     if excess <= 0:
@@ -368,7 +368,7 @@ def _tail(rows: Rows, blamed: dict[str, Array], whole: Mask) -> dict[str, float]
     for cause, seconds in blamed.items():
         if id(seconds) not in shared:
             value = or_zero(seconds[at])
-            middle = 0.0 if 2 * np.count_nonzero(value) < len(value) else float(np.median(value))
+            middle = 0.0 if 2 * np.count_nonzero(value) < len(value) else median(value)
             shared[id(seconds)] = float((value[late] - middle).sum() / excess)
         out[cause] = shared[id(seconds)]
     return out
@@ -569,11 +569,11 @@ def _wait(
         follows_decoding=ledger.follows_decoding,
         follows_running=ledger.follows_running,
         decoding_mean=float(ledger.decoding[at].mean()),
-        running_p50=float(np.median(running)) if len(running) else None,
-        running_p95=float(np.quantile(running, 0.95)) if len(running) else None,
+        running_p50=median(running) if len(running) else None,
+        running_p95=quantile(running, 0.95) if len(running) else None,
         utilisation=utilisation,
-        idle_level_s=float(np.median(rows.ttft[alone])) if alone.sum() >= 3 else None,
-        busy_level_s=float(np.median(rows.ttft[busy])) if busy.sum() >= 3 else None,
+        idle_level_s=median(rows.ttft[alone]) if alone.sum() >= 3 else None,
+        busy_level_s=median(rows.ttft[busy]) if busy.sum() >= 3 else None,
         rows_with_wait=int((wait > 0.01).sum()),
         interval=mean_interval(wait, clusters) if len(wait) > 2 else None,
         behind_change=float(behind_change[at].mean()),
@@ -630,8 +630,8 @@ def _population(rows: Rows) -> Population:
         with_ttft=len(ttft),
         vantage=None,
         ttft_mean_s=float(ttft.mean()) if len(ttft) else None,
-        ttft_p50_s=float(np.quantile(ttft, 0.5)) if len(ttft) else None,
-        ttft_p95_s=float(np.quantile(ttft, 0.95)) if len(ttft) else None,
+        ttft_p50_s=quantile(ttft, 0.5) if len(ttft) else None,
+        ttft_p95_s=quantile(ttft, 0.95) if len(ttft) else None,
     )
 
 
@@ -690,7 +690,7 @@ def _by_model(rows: Rows, lines: Lines) -> tuple[ModelLine, ...]:
             ModelLine(
                 model=name or "before the change",
                 requests=len(at),
-                ttft_p50_s=float(np.median(rows.ttft[at])),
+                ttft_p50_s=median(rows.ttft[at]),
                 fixed_ms=record.fixed_ms,
                 ms_per_1k_tokens=record.ms_per_1k_tokens,
                 ms_per_1k_context=record.ms_per_1k_context,

@@ -1,4 +1,4 @@
-"""Statistics over plain numbers: a thin, named layer over NumPy and SciPy.
+"""Statistics over plain numbers: a thin, named layer over NumPy and Polars.
 
 Nothing here knows what a request is. All functions are deterministic: random resampling uses a
 fixed seed unless another is given.
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
 SEED = 20260310
+#: From this many values on, Polars finds one by its rank several times as fast as NumPy.
+MANY = 10_000
 #: Beyond this many rows, ranks and fits are taken from a sample of as many (:func:`thin`).
 MOST_ROWS = 50_000
 
@@ -49,6 +52,49 @@ def or_zero(values: Array) -> Array:
 def where(mask: NDArray[np.bool_]) -> NDArray[np.int64] | slice:
     """An index of the rows where the mask holds; a slice, which copies nothing, if in all."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
+
+
+def quantile(values: Array, q: float) -> float:
+    """``np.quantile`` of finite values, to the last bit: between neighbours in a straight line.
+
+    Parameters
+    ----------
+    values
+        Shape (n,); NaN if any of them is, or there are none.
+    q
+        Between 0 and 1.
+    """
+    low, high, between = _around(values, q)
+    if low == high:
+        return low  # both may be infinite
+    # From the middle on NumPy counts from above, so that both ends are met exactly.
+    return high - (high - low) * (1 - between) if between >= 0.5 else low + (high - low) * between
+
+
+def median(values: Array) -> float:
+    """The same as ``np.median``, to the last bit; see :func:`quantile`."""
+    low, high, between = _around(values, 0.5)
+    return (low + high) / 2 if between else low
+
+
+def _around(values: Array, q: float) -> tuple[float, float, float]:
+    """The two neighbours of a quantile, and how far it lies from the first to the second."""
+    if not len(values):
+        return np.nan, np.nan, 0.0
+    place = (len(values) - 1) * q
+    below = int(place)
+    if len(values) < MANY or values.dtype != np.float64:
+        above = min(below + 1, len(values) - 1)
+        parted = np.partition(values, sorted({below, above, len(values) - 1}))
+        low, high = float(parted[below]), float(parted[above])
+        return (low, high, place - below) if parted[-1] == parted[-1] else (np.nan, np.nan, 0.0)
+    if np.isnan(values.max()):
+        return np.nan, np.nan, 0.0
+    column = pl.Series(values)
+    lower, upper = (column.quantile(q, interpolation=side) for side in ("lower", "higher"))
+    assert isinstance(lower, float)
+    assert isinstance(upper, float)
+    return lower, upper, place - below
 
 
 def thin(n: int, most: int = MOST_ROWS, seed: int = SEED) -> NDArray[np.int64]:

@@ -17,7 +17,7 @@ from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.measure.slots import Slots
-from ttftdoctor.stats import Array, or_zero, quantile_fit, thin, two_levels
+from ttftdoctor.stats import Array, median, or_zero, quantile, quantile_fit, thin, two_levels
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
 SLACK = 1.5
@@ -182,7 +182,7 @@ def _crowding(spare: Array, load: Load, known: NDArray[np.bool_]) -> Array:
         rank = follows(count[some], spare[some])
         if rank is None or rank < 0.5:
             continue
-        level, high = float(np.median(spare[alone])), float(np.mean(spare[crowd]))
+        level, high = median(spare[alone]), float(np.mean(spare[crowd]))
         if high < 3 * max(level, 0.02):
             continue
         if best is None or rank > best[0]:
@@ -248,7 +248,7 @@ def groups_of(rows: Rows) -> Groups:
     late_from = None
     several = turn[np.isfinite(turn)]
     if len(several) and np.ptp(several) >= 1 and rows.session_grade != "none":
-        late_from = int(max(2, np.ceil(np.quantile(several, 0.75))))
+        late_from = int(max(2, np.ceil(quantile(several, 0.75))))
         early, late = turn <= 1, turn >= late_from
         if early.sum() >= 1 and late.sum() >= 1:
             masks["early_turns"], masks["late_turns"] = early, late

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Mask, Rows
-from ttftdoctor.stats import Array, quantile_fit, rank_correlation
+from ttftdoctor.stats import Array, median, quantile, quantile_fit, rank_correlation
 
 #: Rows used for one fit; more would only cost time.
 FIT_ROWS = 3000
@@ -146,14 +146,14 @@ def _bounded(
     beyond = took - work
     fixed = line.fixed
     if not lonely:
-        fixed = min(fixed, max(float(np.quantile(beyond, 0.02)), 0.0))
+        fixed = min(fixed, max(quantile(beyond, 0.02), 0.0))
     elif (
         len(took) >= 10
         and fixed > 0.3 * float(took.mean())
-        and fixed > 1.5 * max(float(np.quantile(beyond, 0.1)), 1e-3)
+        and fixed > 1.5 * max(quantile(beyond, 0.1), 1e-3)
     ):
         # Many requests do without most of it: it is no constant, but something some of them pay.
-        fixed = max(float(np.quantile(beyond, 0.15)), 0.0)
+        fixed = max(quantile(beyond, 0.15), 0.0)
     total, own = float(took.sum()), float(work.sum())
     spare = total - fixed * len(took)
     factor = 1.0
@@ -282,8 +282,8 @@ def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
 
 def _same_lengths(rows: Rows, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> bool:
     """Whether the quiet rows reach as far in length as the rest, so nothing is extrapolated."""
-    reach = float(np.quantile(rows.uncached[some], 0.95))
-    return reach >= 0.7 * float(np.quantile(rows.uncached[all_], 0.95))
+    reach = quantile(rows.uncached[some], 0.95)
+    return reach >= 0.7 * quantile(rows.uncached[all_], 0.95)
 
 
 def _clusters(session: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -451,8 +451,8 @@ def _fit_or_level(rows: Rows, load: Load, within: Mask | None, resamples: int) -
         return line
     free = measured & ~(load.waiting > 0) & ~(rows.attempts > 1)
     used = free if free.sum() >= 3 else measured
-    level = float(np.quantile(rows.ttft[used], 0.25))
-    noise = 1.4826 * float(np.median(np.abs(rows.ttft[used] - np.median(rows.ttft[used]))))
+    level = quantile(rows.ttft[used], 0.25)
+    noise = 1.4826 * median(np.abs(rows.ttft[used] - median(rows.ttft[used])))
     return Prefill(
         fixed=level, per_1k=0.0, per_1k_1k=0.0, per_1k_context=0.0, draws=np.zeros((0, 4)),
         has_attention=False, has_context=False, separable=False, n=int(used.sum()),

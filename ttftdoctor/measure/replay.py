@@ -22,7 +22,7 @@ from ttftdoctor.measure.lines import Lines, Prefill
 from ttftdoctor.measure.queues import Loop, between, loop_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of
 from ttftdoctor.measure.servers import Servers, Traffic, fit
-from ttftdoctor.stats import mean_interval, or_zero
+from ttftdoctor.stats import mean_interval, median, or_zero, quantile
 from ttftdoctor.treatment import Treatment
 
 #: Of a log of more than ``STRETCHES * STRETCH_ROWS`` rows, this many stretches of this many
@@ -306,7 +306,7 @@ class Replay:
         x, y = self._own[known], self._shared[known]
         if len(x) < 20 or np.ptp(x) == 0:
             return 0.0
-        y = np.minimum(y, np.quantile(y, 0.98))
+        y = np.minimum(y, quantile(y, 0.98))
         x = x - x.mean()
         return float(np.clip((x * (y - y.mean())).sum() / (x * x).sum(), 0.0, 1.0))
 
@@ -440,7 +440,7 @@ class Replay:
     def _head(self) -> float:
         """Tokens that even first turns find in a cache: a head that sessions share."""
         found = self.rows.cached[(self.rows.turn <= 1) & np.isfinite(self.rows.cached)]
-        return float(np.median(found)) if len(found) >= 3 else 0.0
+        return median(found) if len(found) >= 3 else 0.0
 
     @cached_property
     def _decoding(self) -> Array:
@@ -464,7 +464,7 @@ class Replay:
             return 0.0, 0.0
         each = self._held[known] / (t.tokens[known] - 1)
         many = self._decoding[: self.queued][known]
-        each = np.minimum(each, np.quantile(each, 0.9))
+        each = np.minimum(each, quantile(each, 0.9))
         spread = float(many.var())
         slope = float(((many - many.mean()) * (each - each.mean())).mean()) / max(spread, 1e-9)
         slope = max(slope, 0.0) if spread > 0 else 0.0
@@ -800,8 +800,7 @@ def _sums(rows: Rows, ledger: Ledger) -> tuple[float, float]:
 
 
 def _mean_p50_p95(values: Array) -> tuple[float, float, float]:
-    p50, p95 = np.quantile(values, [0.5, 0.95])
-    return float(values.mean()), float(p50), float(p95)
+    return float(values.mean()), quantile(values, 0.5), quantile(values, 0.95)
 
 
 def _drawn(line: Prefill, draw: int) -> Prefill:

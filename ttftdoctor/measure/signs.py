@@ -26,7 +26,9 @@ from ttftdoctor.stats import (
     MOST_ROWS,
     Array,
     auc,
+    median,
     or_zero,
+    quantile,
     quantile_fit,
     rank,
     rank_correlation,
@@ -78,7 +80,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
             constant_share = float(counts.max() / len(some))
             constant = float(values[counts.argmax()])
         spread = np.ptp(np.quantile(rows.ttft_logged[some], [0.05, 0.95]))
-        level = float(np.median(rows.ttft_logged[some]))
+        level = median(rows.ttft_logged[some])
         # A simulator or a timer answers within a per cent whatever the length.
         wide = varied and _spread(lengths) > 1.5
         if wide and spread < 0.004 * level:
@@ -88,7 +90,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
         unit_mixed = _two_units(rows.ttft_logged[logged])
     factor = None
     if late.any():
-        factor = float(np.median(rows.ttft_logged[late] / rows.e2e[late]))
+        factor = median(rows.ttft_logged[late] / rows.e2e[late])
     return Artifact(
         n=n,
         equal_share=float(equal.sum() / max(both.sum(), 1)) if both.sum() >= 5 else 0.0,
@@ -101,8 +103,8 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
         thinking_share=thinking,
         thinking_ms_per_token=per_token,
         thinking_basis=basis,
-        ttft_logged_p50_s=float(np.median(rows.ttft_logged[logged])),
-        e2e_p50_s=float(np.median(rows.e2e[both])) if both.any() else None,
+        ttft_logged_p50_s=median(rows.ttft_logged[logged]),
+        e2e_p50_s=median(rows.e2e[both]) if both.any() else None,
     )
 
 
@@ -121,13 +123,13 @@ def _two_units(ttft: Array) -> str | None:
     gaps = np.diff(decades)[first - 1 : n - first]
     cut = first + int(np.argmax(gaps))
     low, high = decades[:cut], decades[cut:]
-    apart = float(np.median(high) - np.median(low))
+    apart = median(high) - median(low)
     if gaps.max() < 0.5 or not 2.4 <= apart <= 3.6 or np.quantile(low, 0.9) > np.log10(0.003):
         return None
     return (
         f"{100 * len(low) / n:.0f} % of the TTFTs are about 1,000 times smaller than the rest "
-        f"({10 ** float(np.median(low)) * 1e3:.2g} ms against "
-        f"{10 ** float(np.median(high)) * 1e3:.3g} ms): they are in another unit"
+        f"({10 ** median(low) * 1e3:.2g} ms against "
+        f"{10 ** median(high) * 1e3:.3g} ms): they are in another unit"
     )
 
 
@@ -135,7 +137,7 @@ def _spread(values: Array) -> float:
     known = values[np.isfinite(values)]
     if len(known) < 2:
         return 1.0
-    low, high = np.quantile(known, [0.1, 0.9])
+    low, high = quantile(known, 0.1), quantile(known, 0.9)
     return float(high / max(low, 1.0))
 
 
@@ -153,11 +155,11 @@ def _thinking(rows: Rows) -> tuple[float, float | None, str]:
     rank = rank_correlation(h, y)
     if rank is None or rank < 0.6:
         return 0.0, None, basis
-    scale = y + float(np.median(y))
+    scale = y + median(y)
     fit = quantile_fit(np.column_stack([np.ones(len(y)), u, h / 1e3]), y, tau=0.5, scale=scale)
     slope = float(fit.coef[2]) / 1e3
     explained = slope * float(h.mean()) / float(y.mean())
-    close = float(np.median(np.abs(fit.residual) / scale)) < 0.15
+    close = median(np.abs(fit.residual) / scale) < 0.15
     if not close or explained < 0.2:
         return 0.0, None, basis
     if basis == "output tokens":
@@ -241,7 +243,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         trimmed_hits=float(trimmed[hit].mean()) if hit.any() else 0.0,
         mixed_sessions=mixed_sessions,
         write_share=write_share,
-        gap_p50_s=float(np.median(gap[known_gap])) if known_gap.any() else None,
+        gap_p50_s=median(gap[known_gap]) if known_gap.any() else None,
         gap_auc=_auc(gap, miss, hit),
         expiry_s=expiry[0] if expiry else None,
         miss_after_expiry=expiry[1] if expiry else None,
@@ -457,11 +459,11 @@ def cold_of(
     if n < 6 or not rows.order_known:
         return None, none
     every = where(known)
-    warm = float(np.median(rows.ttft[every]))
+    warm = median(rows.ttft[every])
     outage = _outage(rows, ledger, predicted, reset)
     if outage is not None:
         return outage
-    spread = 1.4826 * float(np.median(np.abs(left[every] - np.median(left[every]))))
+    spread = 1.4826 * median(np.abs(left[every] - median(left[every])))
     slow = known & (left > np.maximum.reduce([0.6 * predicted, np.full(rows.n, 5 * spread),
                                               np.full(rows.n, 0.25)]))  # fmt: skip
     if not slow.any():
@@ -598,8 +600,8 @@ def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[
     rest = whole & ~hit
     return Cold(
         kind="restart", n=int(hit.sum()), seconds=float(seconds[whole].mean()),
-        cold_p50_s=float(np.median(rows.ttft[hit])),
-        warm_p50_s=float(np.median(rows.ttft[rest])) if rest.any() else 0.0,
+        cold_p50_s=median(rows.ttft[hit]),
+        warm_p50_s=median(rows.ttft[rest]) if rest.any() else 0.0,
         idle_s=max(lengths), separation=0.9 if reset.any() else 0.6,
         worst_s=float(rows.ttft[hit].max()), resets=int(reset.sum()),
     ), seconds  # fmt: skip
@@ -612,8 +614,8 @@ def _cold(
     seconds = np.where(cold, np.clip(left, 0, None), 0.0)
     return Cold(
         kind=kind, n=int(cold.sum()), seconds=float(seconds[known].mean()),
-        cold_p50_s=float(np.median(rows.ttft[cold])),
-        warm_p50_s=float(np.median(rows.ttft[known & ~cold])) if (known & ~cold).any() else warm,
+        cold_p50_s=median(rows.ttft[cold]),
+        warm_p50_s=median(rows.ttft[known & ~cold]) if (known & ~cold).any() else warm,
         idle_s=idle, separation=separation, worst_s=float(rows.ttft[cold].max()),
     ), seconds  # fmt: skip
 
@@ -635,7 +637,7 @@ def _head(
     if not cold.any() or later.sum() < 5:
         return None, none
     stray = float((slow & later).sum() / later.sum())
-    excess = float(np.median(left[cold]))
+    excess = median(left[cold])
     if stray > 0.05 or excess < max(1.0, 2 * warm):
         return None, none
     return _cold("start", rows, cold, left, known, warm, None, 1 - stray)
@@ -650,8 +652,8 @@ def _loading(rows: Rows, known: Mask) -> tuple[Cold, Array] | None:
     warm = rows.measured & ~loaded
     return Cold(
         kind="load", n=int(loaded.sum()), seconds=float(seconds[rows.measured].mean()),
-        cold_p50_s=float(np.median(rows.ttft[loaded])),
-        warm_p50_s=float(np.median(rows.ttft[warm])) if warm.any() else 0.0,
+        cold_p50_s=median(rows.ttft[loaded]),
+        warm_p50_s=median(rows.ttft[warm]) if warm.any() else 0.0,
         idle_s=None, separation=1.0, worst_s=float(rows.ttft[loaded].max()),
     ), seconds  # fmt: skip
 
@@ -697,8 +699,8 @@ def change_of(
     whole = np.isfinite(ledger.accounts["unexplained"])
     return Change(
         at=moment(rows, row), row=int(rows.line[row]), ratio=ratio, p_value=p,
-        before_p50_s=float(np.median(rows.ttft[every[every < row]])),
-        after_p50_s=float(np.median(rows.ttft[late])),
+        before_p50_s=median(rows.ttft[every[every < row]]),
+        after_p50_s=median(rows.ttft[late]),
         n_before=int((every < row).sum()), n_after=len(late), seconds=float(seconds[whole].mean()),
         version=_version(rows, index, at), load_ratio=load_ratio,
     ), seconds  # fmt: skip
@@ -714,10 +716,10 @@ def _jump(x: Array) -> tuple[int, float, float] | None:
     before, after = x[: at + 1], x[at + 1 :]
     if min(len(before), len(after)) < max(10, 0.05 * n):
         return None
-    low = max(float(np.median(before)), 1e-9)
-    ratio = float(np.median(after)) / low
-    lasting = float(np.median(after[-max(5, len(after) // 4) :])) / low
-    steady = float(np.median(before[: max(5, len(before) // 4)])) / low
+    low = max(median(before), 1e-9)
+    ratio = median(after) / low
+    lasting = median(after[-max(5, len(after) // 4) :]) / low
+    steady = median(before[: max(5, len(before) // 4)]) / low
     if p > 1e-3 or ratio < 1.25 or lasting < 1 + 0.6 * (ratio - 1) or not 0.75 < steady < 1.3:
         return None
     return at, p, ratio
@@ -758,8 +760,8 @@ def attempts_of(
     return Attempts(
         n_retried=int(retried.sum()),
         share=float(retried.sum() / max(rows.measured.sum(), 1)),
-        once_p50_s=float(np.median(rows.ttft[once])) if once.any() else None,
-        retried_p50_s=float(np.median(rows.ttft[retried])) if retried.any() else None,
+        once_p50_s=median(rows.ttft[once]) if once.any() else None,
+        retried_p50_s=median(rows.ttft[retried]) if retried.any() else None,
         seconds=float(excess[rows.measured].mean()) if rows.measured.any() else 0.0,
         rate_limited=rate_limited,
         failed=failed,
@@ -782,7 +784,7 @@ def timer_of(rows: Rows, ledger: Ledger, predicted: Array) -> tuple[Timer | None
         times = np.round(late / step)
         good = (times >= 1) & (times <= 8) & (np.abs(late - times * step) <= 0.06 * step)
         if good.any() and (best is None or good.mean() > best[0] + 0.02):
-            best = float(good.mean()), float(np.median(late[good] / times[good]))
+            best = float(good.mean()), median(late[good] / times[good])
     if best is None or best[0] < 0.8:
         return None, none
     seconds = np.where(slow, np.clip(or_zero(left), 0, None), 0.0)
@@ -843,7 +845,7 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
             u = rows.uncached[at] / 1e3
             x = np.column_stack([np.ones(len(at)), u])
             coef = quantile_fit(x, rows.ttft[at], tau=0.5).coef if np.ptp(u) > 0.05 else (
-                np.array([float(np.median(rows.ttft[at])), 0.0]))  # fmt: skip
+                np.array([median(rows.ttft[at]), 0.0]))  # fmt: skip
             fits[code] = (n, float(coef[0]), float(coef[1]))
         if len(fits) < 2:
             continue

@@ -16,7 +16,7 @@ from ttftdoctor.evidence import Gate
 from ttftdoctor.measure.lines import FIT_ROWS, model_groups, part_of, tpot
 from ttftdoctor.measure.load import Load, by_server
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows
-from ttftdoctor.stats import MOST_ROWS, or_zero, pinball, quantile_fit, thin
+from ttftdoctor.stats import MOST_ROWS, median, or_zero, pinball, quantile_fit, thin
 
 #: Moments of each wait at which the time since the last end is looked up.
 MOMENTS = 16
@@ -249,7 +249,7 @@ def _sharing(rows: Rows, load: Load, ttft: Array) -> Sharing:
         seconds = np.where(mask & np.isfinite(part), part, seconds)
         if shared.sum() > most:
             most, (steps, pieces) = int(shared.sum()), fitted
-            level, alone = float(np.median(step[shared])), found[0]
+            level, alone = median(step[shared]), found[0]
     # A first token costs something beside the steps of others.
     seconds = np.clip(np.minimum(seconds, 0.95 * or_zero(ttft)), 0.0, None)
     return Sharing(seconds, steps, pieces, level, alone)

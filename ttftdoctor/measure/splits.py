@@ -12,6 +12,7 @@ from ttftdoctor.measure.ledger import bin_width
 from ttftdoctor.measure.lines import Prefill, tpot
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Mask, Rows
+from ttftdoctor.stats import median, quantile
 
 #: Groups shown of one split; the rest are folded into none, the largest come first.
 MOST_GROUPS = 60
@@ -127,7 +128,7 @@ def _density(rows: Rows) -> tuple[Bin, ...]:
     if known.sum() < 2:
         return ()
     x, y = rows.uncached[known], rows.ttft[known]
-    top = max(float(np.quantile(y, 0.995)), 1e-6)
+    top = max(quantile(y, 0.995), 1e-6)
     wide = max(float(x.max()), 1.0)
     i = np.minimum((x / wide * DENSITY_CELLS).astype(int), DENSITY_CELLS - 1)
     j = np.minimum((y / top * DENSITY_CELLS).astype(int), DENSITY_CELLS - 1)
@@ -149,7 +150,7 @@ def _line(rows: Rows, line: Prefill | None) -> tuple[tuple[float, float, float, 
         return ()
     x = np.linspace(0, float(rows.uncached[known].max()), 25)
     # Drawn at the typical context, so that the line lies among the points.
-    c = np.full_like(x, float(np.median(rows.context[known])))
+    c = np.full_like(x, median(rows.context[known]))
     y = line.predict(x, c)
     if line.draws.shape[0] >= 20:
         draws = np.stack([line.with_draw(k).predict(x, c) for k in range(len(line.draws))])
