@@ -109,6 +109,30 @@ def thin(n: int, most: int = MOST_ROWS, seed: int = SEED) -> NDArray[np.int64]:
     return np.minimum(place * (n / most), n - 1).astype(np.int64)
 
 
+def in_order(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The stable order of whole numbers from -1 on, (n,): ``np.argsort(codes, kind="stable")``.
+
+    Sorts by 16 bits at a time, which NumPy does by counting: in a third of the time for codes of
+    a few thousand groups.
+    """
+    digits = codes + 1
+    order = np.argsort((digits & 0xFFFF).astype(np.uint16), kind="stable")
+    for shift in range(16, int(digits.max(initial=0)).bit_length(), 16):
+        digit = (digits[order] >> shift & 0xFFFF).astype(np.uint16)
+        order = order[np.argsort(digit, kind="stable")]
+    return order
+
+
+def passed(moments: Array, until: Array) -> NDArray[np.int64]:
+    """How many of the moments, (m,), are no later than each of the rising ``until``, (n,).
+
+    Places each moment among ``until`` and counts, so that the moments need not be sorted.
+    """
+    place = np.searchsorted(until, moments, side="left")
+    counts: NDArray[np.int64] = np.bincount(place, minlength=len(until) + 1)
+    return np.cumsum(counts)[:-1]
+
+
 def quantile_fit(
     x: Array,
     y: Array,

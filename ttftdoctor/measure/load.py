@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows
-from ttftdoctor.stats import or_zero
+from ttftdoctor.stats import or_zero, passed
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
     Notes
     -----
     What has arrived less what has had its first token is what is still waiting; both are running
-    sums, so the cost is one sort per server.
+    sums over the arrivals of a server.
     """
     nan = np.full(rows.n, np.nan)
     backlog, again = nan.copy(), nan.copy()
@@ -70,7 +70,7 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
         first = arrive + rows.ttft[at]
         order = np.arange(len(at))
         if counted is None:
-            done = np.searchsorted(np.sort(first), arrive, side="right")
+            done = passed(first, arrive)
         else:
             done = order - counted.waiting[at].astype(np.int64)
         if work.any():
@@ -86,7 +86,7 @@ def load_of(rows: Rows, work: Array, repeated_work: Array, counted: Load | None 
         if counted is not None:
             continue
         last = arrive + np.maximum(lasting[at], rows.ttft[at])
-        gone = np.searchsorted(np.sort(last), arrive, side="right")
+        gone = passed(last, arrive)
         waiting[at] = np.maximum(order - done, 0)
         decoding[at] = np.maximum(done - gone, 0)
         latest = np.concatenate([[-np.inf], np.maximum.accumulate(last)])[:-1]

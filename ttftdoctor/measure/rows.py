@@ -11,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ttftdoctor.measure import links
-from ttftdoctor.stats import or_zero
+from ttftdoctor.stats import in_order, or_zero
 from ttftdoctor.table import SCOPE_COLUMNS
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Rows:
         server = self.server[at]
         if (server == server[0]).all():
             return (at,)
-        order = np.argsort(server * self.n + np.arange(self.n))
+        order = in_order(server)
         edges = np.flatnonzero(np.diff(server[order])) + 1
         return tuple(np.split(at[order], edges))
 
@@ -222,8 +222,7 @@ def _codes(values: pl.Series) -> tuple[Index, tuple[str, ...]]:
     """
     if values.null_count() == len(values):
         return np.full(len(values), -1), ()
-    hashes, codes = np.unique(values.hash(seed=0).to_numpy(), return_inverse=True)
-    codes = codes.astype(np.int64, copy=False)
+    hashes, codes = _numbered(values.hash(seed=0).to_numpy())
     names: tuple[str, ...] = ()
     if len(hashes) <= MOST_ORDERED:
         rows = np.zeros(len(hashes), dtype=np.int64)  # for each number a row that holds the text
@@ -238,6 +237,34 @@ def _codes(values: pl.Series) -> tuple[Index, tuple[str, ...]]:
     if values.null_count():
         codes[values.is_null().to_numpy()] = -1
     return codes, names if len(names) <= MOST_NAMES else ()
+
+
+def _numbered(hashes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], Index]:
+    """The different hashes in their order, and the number of each row's: ``np.unique``.
+
+    A few that recur are looked up; of many, the upper halves are put in order by counting, and
+    the few rows whose halves agree by chance are sorted.
+    """
+    few = np.unique(hashes[:1000])
+    if len(few) <= 16:
+        codes = np.searchsorted(few[1:], hashes, side="right")
+        if (few[codes] == hashes).all():
+            return few, codes
+    upper = (hashes >> np.uint64(32)).astype(np.int64)
+    order = in_order(upper)
+    ordered = hashes[order]
+    new = ordered[1:] != ordered[:-1]
+    beside = np.flatnonzero(new & (upper[order[1:]] == upper[order[:-1]]))
+    if len(beside):
+        at = np.flatnonzero(np.isin(upper[order], upper[order[beside]]))
+        mixed = order[at]
+        order[at] = mixed[np.argsort(hashes[mixed], kind="stable")]
+        ordered = hashes[order]
+        new = ordered[1:] != ordered[:-1]
+    first = np.concatenate([[True], new])
+    found = np.empty(len(hashes), dtype=np.int64)
+    found[order] = np.cumsum(first) - 1
+    return ordered[first], found
 
 
 def clusters_of(session: Index, fewest: int) -> Index | None:
@@ -333,7 +360,7 @@ def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
 def _places(session: Index) -> tuple[Index, Index]:
     """Place of each row in its session, from 1, and the row before it; -1 where there is none."""
     n = len(session)
-    order = np.argsort(session * n + np.arange(n))
+    order = in_order(session)
     ordered = session[order]
     new = np.ones(n, dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]

@@ -520,10 +520,19 @@ def resets_of(rows: Rows, ledger: Ledger, predicted: Array) -> Mask:
 
 
 def _across(begin: Array, end: Array, moments: Array) -> NDArray[np.int64]:
-    """How many spans hold each moment: they have begun before it and end at it or later."""
-    real = begin < end
-    begun = np.searchsorted(np.sort(begin[real]), moments)
-    return begun - np.searchsorted(np.sort(end[real]), moments)
+    """How many spans hold each moment: they have begun before it and end at it or later.
+
+    The moments are rising.
+    """
+    if not len(moments):
+        return np.zeros(0, dtype=np.int64)
+    # Spans that end before all moments, or begin after them, hold none.
+    real = np.flatnonzero((begin < end) & (end >= moments[0]) & (begin < moments[-1]))
+    begun, ended = (
+        np.bincount(np.searchsorted(moments, edge[real], side="right"), minlength=len(moments) + 1)
+        for edge in (begin, end)
+    )
+    return np.cumsum(begun - ended)[:-1]
 
 
 def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
@@ -808,19 +817,21 @@ def near_refusals(
     if len(refused) < 3 or known.sum() < 10:
         return 0, 0.0, 0.0, 0.0, none
     slow = known & (left > np.maximum(0.5, 1.5 * or_zero(predicted)))
-    if slow.sum() < 3:
+    late = np.flatnonzero(slow)
+    if len(late) < 3:
         return 0, 0.0, 0.0, 0.0, none
-    begin = np.searchsorted(refused, rows.start - 1.0)
-    end = np.searchsorted(refused, rows.start + or_zero(rows.ttft), side="right")
-    near = known & (end > begin)
+    start, ttft = rows.start[late], rows.ttft[late]
+    begin = np.searchsorted(refused, start - 1.0)
+    near = np.searchsorted(refused, start + or_zero(ttft), side="right") > begin
     span = max(float(np.ptp(rows.start[known])), 1e-9)
     rate = len(refused) / span
-    chance = float(np.mean(1 - np.exp(-rate * (rows.ttft[slow] + 1.0))))
-    found = float(near[slow].mean())
+    chance = float(np.mean(1 - np.exp(-rate * (ttft + 1.0))))
+    found = float(near.mean())
     if found < 0.6 or found - chance < 0.3:
         return 0, 0.0, found, chance, none
-    seconds = np.where(slow & near, np.clip(or_zero(left), 0, None), 0.0)
-    return int((slow & near).sum()), float(seconds[known].mean()), found, chance, seconds
+    seconds = none
+    seconds[late[near]] = np.clip(left[late[near]], 0, None)
+    return int(near.sum()), float(seconds[known].mean()), found, chance, seconds
 
 
 def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
