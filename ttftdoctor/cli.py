@@ -156,6 +156,7 @@ def diagnose(
             machine=_machine(params, flops, bandwidth, bytes_per_param),
             pricing=_pricing(prices, provider, gpu_hour_price, gpus, currency),
             progress=_progress(quiet),
+            draw=html is not None,
         )
         _clear_progress(quiet)
         from ttftdoctor.catalog import renderers

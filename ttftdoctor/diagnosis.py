@@ -428,7 +428,7 @@ class Diagnosis:
             "schema": SCHEMA,
             "tool": {"name": "ttftdoctor", "version": self.version},
         }
-        body = plain(self)
+        body = plain(dataclasses.replace(self, charts=Charts()))
         body.pop("version")
         body.pop("charts")
         data.update(body)

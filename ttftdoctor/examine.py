@@ -49,16 +49,17 @@ class Examined:
     lines: Lines | None = None
 
 
-def examine(log: Log) -> Examined:
+def examine(log: Log, *, draw: bool = True) -> Examined:
     """Measure one log.
 
-    What nothing else waits for is worked out in a second thread.
+    What nothing else waits for is worked out in a second thread; the tables for drawings
+    (``charts``) only if there is something to ``draw``.
     """
     with ThreadPoolExecutor(max_workers=1) as beside:
-        return _examine(log, beside)
+        return _examine(log, beside, draw)
 
 
-def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
+def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     rows = prepare(log.requests)
     coverage = _coverage(log)
     looked_at = beside.submit(signs.artifact_of, rows, _aside(log), _unit_mixed(log))
@@ -104,7 +105,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
             reuse=_pattern(rows, None, None),
             splits=tables.result(),
         )
-        return Examined(base, splits.charts(rows, None, counted, None), None, rows)
+        charts = splits.charts(rows, None, counted, None) if draw else Charts()
+        return Examined(base, charts, None, rows)
     costs = _costs(rows, lines, extra, counted, held)
     change, dearer = _change(rows, costs.ledger, costs.load, costs.predicted + sharing.seconds)
     spared, change_waits, since = nobody, nobody, None
@@ -123,7 +125,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
     )  # fmt: skip
     sick = _sick_part(rows, again)
     groups = grouped.result()
-    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak)
+    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak) if draw else None
     summed = beside.submit(ledgers.summarise, rows, ledger, groups)
     blamed: dict[str, Array] = {"deploy_regression": nobody}
     reset = signs.resets_of(rows, ledger, predicted)
@@ -211,7 +213,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor) -> Examined:
         splits=tables.result(),
         spread=foretold.result(),
     )
-    return Examined(evidence, drawn.result(), served.result(), rows, ledger, load, everything, lines)
+    charts = Charts() if drawn is None else drawn.result()
+    return Examined(evidence, charts, served.result(), rows, ledger, load, everything, lines)
 
 
 @dataclass(frozen=True)

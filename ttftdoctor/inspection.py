@@ -104,7 +104,7 @@ def inspect_log(log: Log) -> Inspection:
                 high=high,
             )
         )
-    _, findings = decide(examine(log).evidence, catalog.causes())
+    _, findings = decide(examine(log, draw=False).evidence, catalog.causes())
     return Inspection(
         recognised=log.recognised,
         inputs=log.inputs,

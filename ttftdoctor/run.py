@@ -85,6 +85,7 @@ def diagnose(
     machine: Machine | None = None,
     pricing: Pricing | None = None,
     progress: Callable[[str, int], None] | None = None,
+    draw: bool = True,
 ) -> Diagnosis:
     """Say why the time to first token is what it is.
 
@@ -101,6 +102,8 @@ def diagnose(
     pricing
         List prices of tokens, or the price of a GPU-hour; adds what the waste costs and what each
         remedy saves.
+    draw
+        Whether the tables of the HTML page's charts are made; without them it has none.
 
     Examples
     --------
@@ -110,7 +113,7 @@ def diagnose(
     log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
     given = [str(path) for path in logs if not isinstance(path, Log)]
     named = arguments(given or [record.path for record in log.inputs], format, columns, units)
-    return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing)[0]
+    return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing, draw=draw)[0]
 
 
 def study(
@@ -120,14 +123,17 @@ def study(
     slo_ttft_s: float | None = None,
     machine: Machine | None = None,
     pricing: Pricing | None = None,
+    *,
+    draw: bool = True,
 ) -> tuple[Diagnosis, Examined]:
     """The diagnosis of a log, and what it was measured from.
 
-    ``named`` is the log as it is written on a command line.
+    ``named`` is the log as it is written on a command line; charts are made if there is something
+    to ``draw``.
     """
     from ttftdoctor.examine import examine  # loads while the log is read
 
-    examined = examine(log)
+    examined = examine(log, draw=draw)
     verdict, findings = decide(examined.evidence, catalog.causes())
     verdict = replace(verdict, experiment=filled(verdict.experiment, named))
     findings = _with_rows(log, examined, findings)

@@ -66,7 +66,7 @@ def compare(
                 *[str(path) for path in paths], format=format, columns=columns, units=units,
                 progress=progress,
             )  # fmt: skip
-        found, examined = study(log, name, Settings(compact_to))
+        found, examined = study(log, name, Settings(compact_to), draw=False)
         first = first or found
         sides.append(portrait_of(log, found, examined))
         warnings += [f"{name}: {text}" for text in found.warnings]
