@@ -488,7 +488,7 @@ def plain_rows(start: np.ndarray, ttft: np.ndarray, e2e: np.ndarray, server: np.
         f.name: np.zeros(n, dtype=np.int64) for f in dataclasses.fields(Rows) if f.type == "Index"
     }
     return Rows(
-        n=n, request_id=None, epoch_us=None,
+        n=n, epoch_us=None,
         **{**empty, **index, "start": start, "ttft": ttft, "e2e": e2e, "server": server},
     )  # fmt: skip
 

@@ -235,18 +235,24 @@ def _gram(weights: Array, outer: Array, p: int) -> Array:
 
 
 def _solve(gram: Array, right: Array, free: tuple[int, ...]) -> Array:
-    """Solve each small system with coefficients held at zero where they would turn negative."""
+    """Solve each small system with coefficients held at zero where they would turn negative.
+
+    Changes the diagonals of ``gram``, by next to nothing, so that every system has a solution.
+    """
     draws, p = right.shape
-    ridge = 1e-10 * np.trace(gram, axis1=1, axis2=2)[:, None, None] * np.eye(p) + 1e-300
+    diagonal = gram.reshape(draws, p * p)[:, :: p + 1]
+    diagonal += 1e-10 * diagonal.sum(axis=1, keepdims=True) + 1e-300
+    coef: Array = np.linalg.solve(gram, right[:, :, None]).astype(float, copy=False)[:, :, 0]
+    if coef.min() >= -1e-12:
+        return coef  # as nearly always
     signed = np.ones(p, dtype=bool)
     signed[list(free)] = False
-    coef = np.linalg.solve(gram + ridge, right[:, :, None])[:, :, 0]
     if not (coef[:, signed] < -1e-12).any():
-        return coef  # as nearly always
+        return coef
     active = np.ones((draws, p), dtype=bool)
     for _ in range(p + 1):
         both = active[:, :, None] & active[:, None, :]
-        system = np.where(both, gram + ridge, np.eye(p)[None, :, :])
+        system = np.where(both, gram, np.eye(p)[None, :, :])
         coef = np.linalg.solve(system, np.where(active, right, 0.0)[:, :, None])[:, :, 0]
         negative = (coef < -1e-12) & signed[None, :] & active
         if not negative.any():
@@ -278,6 +284,8 @@ def auc(positive: Array, negative: Array) -> float | None:
 
 def rank(values: Array) -> Array:
     """Ranks from 1; equal values share the mean of their ranks. No value may be NaN."""
+    if (counted := _counted(values)) is not None:
+        return counted
     order = np.argsort(values)
     ordered = values[order]
     first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])[: len(values)])
@@ -285,6 +293,18 @@ def rank(values: Array) -> Array:
     out = np.empty(len(values))
     out[order] = np.repeat(first + (size + 1) / 2, size)
     return out
+
+
+def _counted(values: Array) -> Array | None:
+    """Ranks of small whole numbers, by counting; None of any others."""
+    if not len(values) or not (values.min() >= 0 and values.max() < len(values)):
+        return None
+    whole = values.astype(np.int64)
+    if (whole != values).any():
+        return None
+    size = np.bincount(whole)
+    last = np.cumsum(size)
+    return (last - size + (size + 1) / 2)[whole]
 
 
 def rank_correlation(x: Array, y: Array) -> float | None:

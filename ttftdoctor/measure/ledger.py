@@ -17,7 +17,7 @@ from ttftdoctor.measure.lines import Prefill, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.measure.slots import Slots
-from ttftdoctor.stats import Array, median, or_zero, quantile, quantile_fit, thin, two_levels
+from ttftdoctor.stats import Array, median, or_zero, quantile, quantile_fit, thin, two_levels, where
 
 #: A wait may exceed the fitted one by this factor before the rest is called unexplained.
 SLACK = 1.5
@@ -133,12 +133,21 @@ def split(
         "prefill_repeated": repeated,
         "prefill_new": new,
     }
-    accounts = {name: np.where(known, value, np.nan) for name, value in values.items()}
+    unknown = np.flatnonzero(~known)
+
+    def masked(value: Array) -> Array:
+        if not len(unknown):
+            return value  # no array is written to, and so it need not be a copy
+        out = value.copy()
+        out[unknown] = np.nan
+        return out
+
+    accounts = {name: masked(value) for name, value in values.items()}
     accounts["unexplained"] = rows.ttft - sum(accounts.values())
     return Ledger(
         accounts=accounts,
-        decoding=np.where(known, decoded, np.nan),
-        steps=np.where(known, steps, np.nan),
+        decoding=masked(decoded),
+        steps=masked(steps),
         residual=residual,
         per_backlog=per_backlog,
         per_decoding=per_decoding,
@@ -303,8 +312,7 @@ def _peak(rows: Rows) -> NDArray[np.bool_] | None:
 def summarise(rows: Rows, ledger: Ledger, groups: Groups) -> tuple[LedgerRow, ...]:
     """Mean of each account in each group; the means add up to the mean TTFT of the same rows."""
     out = []
-    whole = np.isfinite(ledger.accounts["unexplained"])
-    at = np.flatnonzero(whole)
+    at = where(np.isfinite(ledger.accounts["unexplained"]))
     figures = np.stack([rows.ttft[at], *(ledger.accounts[a][at] for a in ACCOUNTS)])
     for name, mask in groups.masks.items():
         used = mask[at]

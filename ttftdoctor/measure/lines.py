@@ -15,7 +15,14 @@ from numpy.typing import NDArray
 
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Mask, Rows
-from ttftdoctor.stats import Array, median, quantile, quantile_fit, rank_correlation
+from ttftdoctor.stats import (
+    Array,
+    QuantileFit,
+    median,
+    quantile,
+    quantile_fit,
+    rank_correlation,
+)
 
 #: Rows used for one fit; more would only cost time.
 FIT_ROWS = 3000
@@ -203,10 +210,17 @@ def fit_line(
         names.append("d")
         columns.append(c + u)
 
+    known: dict[tuple[str, ...], QuantileFit] = {}
+
     def fit(tau: float, resamples: int) -> tuple[Array, Array, Array]:
         x = np.column_stack(columns)
-        result = quantile_fit(x, ttft, tau=tau, scale=scale, clusters=clusters, resamples=resamples)
-        return result.coef, result.draws, result.residual / scale
+        key = (f"{tau}", *names)  # most terms are kept, and then the last fit was made before
+        result = known.get(key)
+        if result is None or len(result.draws) < resamples:
+            result = known[key] = quantile_fit(
+                x, ttft, tau=tau, scale=scale, clusters=clusters, resamples=resamples
+            )
+        return result.coef, result.draws[:resamples], result.residual / scale
 
     tau = 0.5 if lonely else 0.25
     _, _, residual = fit(tau, 0)

@@ -33,7 +33,7 @@ MOST_SERVERS = 2000
 
 #: What is needed of the request table; the rest is left behind.
 _NEEDED = (
-    "request_id", "session_id", "turn", "start", *SCOPE_COLUMNS, "input_tokens", "cached_tokens",
+    "session_id", "turn", "start", *SCOPE_COLUMNS, "input_tokens", "cached_tokens",
     "cache_write_tokens", "output_tokens", "reasoning_tokens", "ttft_us", "ttft_logged_us",
     "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us", "attempts", "prefix_blocks",
     "block_tokens", "line", "source",
@@ -65,7 +65,6 @@ class Rows:
 
     n: int
     line: Index
-    request_id: pl.Series | None
     start: Array
     epoch_us: int | None
     ttft: Array
@@ -142,7 +141,7 @@ class Rows:
         return tuple(np.split(at[order], edges))
 
     def take(self, index: NDArray[np.bool_] | Index) -> Rows:
-        """The same for some of the rows, without the ids of the requests."""
+        """The same for some of the rows."""
         if index.dtype == bool:
             index = np.flatnonzero(index)
             if len(index) == self.n:
@@ -155,9 +154,7 @@ class Rows:
                     taken[id(value)] = value[index]
                 arrays[name] = taken[id(value)]
         scopes = {k: Scope(s.codes[index], s.names) for k, s in self.scopes.items()}
-        changed: dict[str, Any] = {
-            **arrays, "request_id": None, "scopes": scopes, "shared": None,
-        }  # fmt: skip
+        changed: dict[str, Any] = {**arrays, "scopes": scopes, "shared": None}
         return replace(self, n=len(index), **changed)
 
 
@@ -169,7 +166,10 @@ def prepare(requests: pl.DataFrame) -> Rows:
     requests
         Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``.
     """
-    frame = requests.select(_NEEDED).rechunk()
+    frame = pl.DataFrame(
+        # Texts are only numbered, and need not be brought together.
+        [c if c.dtype == pl.String else c.rechunk() for c in requests.select(_NEEDED)]
+    )
     # A column without a value costs nothing as one null for all rows.
     frame = frame.with_columns(
         pl.lit(None, dtype=c.dtype).alias(c.name) for c in frame if c.null_count() == len(c)
@@ -381,11 +381,16 @@ def _previous(frame: pl.DataFrame) -> pl.DataFrame:
     def before(expr: pl.Expr) -> pl.Expr:
         return expr.gather(pl.col("before"))
 
-    frame = frame.with_columns(
-        before(pl.col("input_tokens")).alias("previous_input"),
-        before(pl.col("output_tokens").fill_null(0)).alias("previous_output"),
-        (pl.col("start") - before(ended)).alias("gap_us"),
-        (pl.col("replica") != before(pl.col("replica"))).alias("moved"),
+    # Lazily, so that what several columns share is worked out once.
+    frame = (
+        frame.lazy()
+        .with_columns(
+            before(pl.col("input_tokens")).alias("previous_input"),
+            before(pl.col("output_tokens").fill_null(0)).alias("previous_output"),
+            (pl.col("start") - before(ended)).alias("gap_us"),
+            (pl.col("replica") != before(pl.col("replica"))).alias("moved"),
+        )
+        .collect()
     )
     if "likely" not in frame.columns:
         return frame
@@ -445,10 +450,14 @@ def _repeated(
     has_sessions = frame["session"].null_count() < frame.height
     if reported:
         floor = pl.min_horizontal(cached, total)
-        frame = frame.with_columns(
-            pl.max_horizontal(best.fill_null(0), floor).alias("repeated"),
-            pl.max_horizontal(low.fill_null(0), floor).alias("repeated_low"),
-            pl.max_horizontal(high.fill_null(0), floor).alias("repeated_high"),
+        frame = (
+            frame.lazy()
+            .with_columns(
+                pl.max_horizontal(best.fill_null(0), floor).alias("repeated"),
+                pl.max_horizontal(low.fill_null(0), floor).alias("repeated_low"),
+                pl.max_horizontal(high.fill_null(0), floor).alias("repeated_high"),
+            )
+            .collect()
         )
         return frame, "reported"
     frame = frame.with_columns(
@@ -540,7 +549,6 @@ def _arrays(
     return Rows(
         n=frame.height,
         line=frame["line"].to_numpy(),
-        request_id=frame["request_id"] if frame["request_id"].null_count() < frame.height else None,
         start=(frame["start"] - origin).cast(pl.Float64).to_numpy() / 1e6,
         # A clock that starts near 1970 is relative: monotonic, or from the log's own zero.
         epoch_us=origin if order_known and origin > 10**14 else None,

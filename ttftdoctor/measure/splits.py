@@ -59,6 +59,8 @@ def split(rows: Rows) -> Splits:
 def _slices(
     rows: Rows, frame: pl.DataFrame, number: Index, columns: tuple[str, ...]
 ) -> tuple[Slice, ...]:
+    if not len(number) or number.max() < 0:
+        return ()
     frame = frame.with_columns(pl.Series("group", number))
     grouped = (
         frame.filter(pl.col("group") >= 0)
