@@ -393,10 +393,15 @@ class Raw:
 
 
 def _name_unread(frame: pl.DataFrame, tests: list[str]) -> pl.DataFrame:
-    """One text column with the fields of a row that could not be read, instead of a test each."""
+    """One text column with the fields of a row that could not be read, instead of a test each.
+
+    There is no such column where all could be read.
+    """
     hit = [name for name in tests if frame[name].any()]
+    if not hit:
+        return frame.drop(tests)
     labels = [pl.when(pl.col(name)).then(pl.lit(name[len(UNREAD) + 1 :])) for name in hit]
-    named = pl.concat_str(labels, separator="\n", ignore_nulls=True) if hit else pl.lit(None)
+    named = pl.concat_str(labels, separator="\n", ignore_nulls=True)
     return frame.with_columns(named.cast(pl.String).alias(UNREAD)).drop(tests)
 
 
