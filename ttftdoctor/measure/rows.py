@@ -166,14 +166,12 @@ def prepare(requests: pl.DataFrame) -> Rows:
     requests
         Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``.
     """
-    frame = pl.DataFrame(
-        # Texts are only numbered, and need not be brought together.
-        [c if c.dtype == pl.String else c.rechunk() for c in requests.select(_NEEDED)]
-    )
+    frame = requests.select(_NEEDED)
+    nulls = frame.null_count().row(0, named=True)
+    nothing = [name for name, missing in nulls.items() if missing == frame.height]
     # A column without a value costs nothing as one null for all rows.
-    frame = frame.with_columns(
-        pl.lit(None, dtype=c.dtype).alias(c.name) for c in frame if c.null_count() == len(c)
-    )
+    empty = [pl.lit(None, dtype=frame.schema[name]).alias(name) for name in nothing]
+    frame = frame.drop(nothing).rechunk().with_columns(empty)
     order_known = frame["start"].null_count() < (1 - COVERED) * frame.height
     frame = frame.with_row_index("place")
     if order_known:
@@ -515,12 +513,17 @@ def _grows(frame: pl.DataFrame) -> bool:
 
 
 def _seconds(frame: pl.DataFrame, column: str) -> Array:
-    return _floats(frame, column) / 1e6
+    if frame[column].null_count():
+        return _floats(frame, column) / 1e6
+    seconds: Array = frame[column].to_numpy() / 1e6
+    return seconds
 
 
 def _floats(frame: pl.DataFrame, column: str) -> Array:
-    values: Array = frame[column].cast(pl.Float64).to_numpy()
-    return values
+    values = frame[column]
+    if values.null_count() or not values.dtype.is_integer():
+        return values.cast(pl.Float64).to_numpy()
+    return values.to_numpy().astype(np.float64)
 
 
 def _arrays(
@@ -549,7 +552,7 @@ def _arrays(
     return Rows(
         n=frame.height,
         line=frame["line"].to_numpy(),
-        start=(frame["start"] - origin).cast(pl.Float64).to_numpy() / 1e6,
+        start=_seconds(frame.select(pl.col("start") - origin), "start"),
         # A clock that starts near 1970 is relative: monotonic, or from the log's own zero.
         epoch_us=origin if order_known and origin > 10**14 else None,
         ttft=seconds("ttft_us"),
