@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -108,6 +108,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         charts = splits.charts(rows, None, counted, None) if draw else Charts()
         return Examined(base, charts, None, rows)
     costs = _costs(rows, lines, extra, counted, held)
+    groups = grouped.result()
+    losses = _losses(rows, costs, beside)
     change, dearer = _change(rows, costs.ledger, costs.load, costs.predicted + sharing.seconds)
     spared, change_waits, since = nobody, nobody, None
     if change is not None and change.of_service:
@@ -117,18 +119,17 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         since = None if both is None else _since(rows, both, extra, counted, held, dearer > 0)
         if both is not None and since is not None:
             lines, costs = both, since.costs
+            losses = _losses(rows, costs, beside)
             spared, change_waits, dearer = since.new, since.waits, since.seconds
             change = replace(change, ratio=since.ratio)
             base = replace(base, lines=CostLines(_prefill_record(lines.main)))
     fixed, new, again, load, ledger, predicted = (
         costs.fixed, costs.new, costs.again, costs.load, costs.ledger, costs.predicted
     )  # fmt: skip
-    sick = _sick_part(rows, again)
-    groups = grouped.result()
     drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak) if draw else None
     summed = beside.submit(ledgers.summarise, rows, ledger, groups)
     blamed: dict[str, Array] = {"deploy_regression": nobody}
-    reset = signs.resets_of(rows, ledger, predicted)
+    reset = losses.reset
     cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
     repeated_again = ledger.accounts["prefill_repeated"]
     if since is not None:
@@ -136,15 +137,16 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     if cold is not None and cold.kind == "restart":
         repeats = or_zero(rows.repeated) >= signs.REUSABLE
         missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
-        reset |= missed & (blamed["cold_start"] > 0)
+        reset = reset | (missed & (blamed["cold_start"] > 0))
         # History computed again because the caches went with the server is the start's doing.
         emptied = np.where(reset, or_zero(repeated_again), 0.0)
         blamed["cold_start"] = blamed["cold_start"] + emptied
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
-    restarted = cold is not None and cold.kind == "restart"
-    pattern = beside.submit(_pattern, rows, sick, reset if restarted else None)
+    pattern = losses.pattern
+    if cold is not None and cold.kind == "restart":
+        pattern = beside.submit(_pattern, rows, losses.sick, reset)
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
     timer, late = signs.timer_of(rows, ledger, predicted)
     if attempts.n_retried > 0:
@@ -230,6 +232,22 @@ class _Costs:
     @property
     def predicted(self) -> Array:
         return self.fixed + self.new + self.again
+
+
+@dataclass(frozen=True)
+class _Losses:
+    """Where reuse is lost: in a sick part of the log, when all caches were emptied, and how."""
+
+    sick: Mask | None
+    reset: Mask
+    pattern: Future[ReusePattern | None]
+
+
+def _losses(rows: Rows, costs: _Costs, beside: ThreadPoolExecutor) -> _Losses:
+    """What follows from the costs; the pattern of reuse as if no server had been started anew."""
+    sick = _sick_part(rows, costs.again)
+    reset = signs.resets_of(rows, costs.ledger, costs.predicted)
+    return _Losses(sick, reset, beside.submit(_pattern, rows, sick, None))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,6 +39,16 @@ _NEEDED = (
     "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us", "attempts", "prefix_blocks",
     "block_tokens", "line", "source",
 )  # fmt: skip
+
+
+#: Names of the token counts in :class:`Rows`, and in the table.
+_NAMES = {
+    "inputs": "input_tokens",
+    "cached": "cached_tokens",
+    "written": "cache_write_tokens",
+    "outputs": "output_tokens",
+    "reasoning": "reasoning_tokens",
+}
 
 
 @dataclass(frozen=True)
@@ -179,19 +190,35 @@ def prepare(requests: pl.DataFrame) -> Rows:
     frame = frame.with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
     notes: list[str] = []
     shared = None
-    if frame["prefix_blocks"].null_count() < frame.height:
-        shared = _shared(frame)
-    frame, session_grade = _sessions(frame, shared, notes)
-    frame = _turns(frame, notes)
-    frame = _previous(frame)
-    frame, reuse_grade = _repeated(frame, shared)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        logged = beside.submit(_logged, frame, order_known)
+        if frame["prefix_blocks"].null_count() < frame.height:
+            shared = _shared(frame)
+        frame, session_grade = _sessions(frame, shared, notes)
+        frame = _turns(frame, notes)
+        frame = _previous(frame)
+        frame, reuse_grade = _repeated(frame, shared)
     if reuse_grade == "none" and session_grade != "none":
         notes.append(
             "inputs do not grow from turn to turn: the session ids do not look like conversations, "
             "and nothing is taken for repeated"
         )
-    rows = _arrays(frame, session_grade, reuse_grade, order_known, tuple(notes))
-    return replace(rows, shared=shared)
+    found = _floats_of(
+        frame, "turn", "previous_input", "previous_output", "gap_us", "moved", "broken", "repeated",
+        "repeated_low", "repeated_high",
+    )  # fmt: skip
+    return Rows(
+        n=frame.height,
+        session=frame["session"].fill_null(-1).to_numpy(),
+        session_grade=session_grade,
+        reuse_grade=reuse_grade,
+        unrelated=links.UNRELATED in notes,
+        order_known=order_known,
+        notes=tuple(notes),
+        shared=shared,
+        **found,
+        **logged.result(),
+    )
 
 
 def _shared(frame: pl.DataFrame) -> Shared | None:
@@ -526,70 +553,48 @@ def _floats(frame: pl.DataFrame, column: str) -> Array:
     return values.to_numpy().astype(np.float64)
 
 
-def _arrays(
-    frame: pl.DataFrame,
-    session_grade: Literal["logged", "linked", "none"],
-    reuse_grade: Literal["content", "reported", "inferred", "none"],
-    order_known: bool,
-    notes: tuple[str, ...],
-) -> Rows:
+def _floats_of(frame: pl.DataFrame, *columns: str) -> dict[str, Any]:
+    """Columns as arrays, NaN for null; those in microseconds as seconds, without ``_us``."""
+    nothing: Array | None = None
+    out = {}
+    for column in columns:
+        if frame[column].null_count() == frame.height:
+            nothing = np.full(frame.height, np.nan) if nothing is None else nothing
+            values = nothing
+        else:
+            values = (_seconds if column.endswith("_us") else _floats)(frame, column)
+        out[column.removesuffix("_us")] = values
+    return out
+
+
+def _logged(frame: pl.DataFrame, order_known: bool) -> dict[str, Any]:
+    """The fields of :class:`Rows` that are in the table as logged."""
     first = frame["start"].min() if order_known else None
     origin = int(first) if isinstance(first, int) else 0
-    nothing = np.full(frame.height, np.nan)
-
-    def floats(column: str) -> Array:
-        missing = frame[column].null_count() == frame.height
-        return nothing if missing else _floats(frame, column)
-
-    def seconds(column: str) -> Array:
-        missing = frame[column].null_count() == frame.height
-        return nothing if missing else _seconds(frame, column)
-
     coded = {column: _codes(frame[column]) for column in SCOPE_COLUMNS}
     if frame["prefix_blocks"].null_count() < frame.height:
         # Prompts of one head (a system prompt, a template) share their first block.
         coded["prefix_group"] = _codes(frame["prefix_blocks"].list.first().cast(pl.String))
-    return Rows(
-        n=frame.height,
-        line=frame["line"].to_numpy(),
-        start=_seconds(frame.select(pl.col("start") - origin), "start"),
+    arrays = _floats_of(
+        frame, "ttft_us", "ttft_logged_us", "e2e_us", "queue_us", "prefill_us", "decode_us",
+        "load_us", "input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
+        "reasoning_tokens", "attempts",
+    )  # fmt: skip
+    for name, column in _NAMES.items():
+        arrays[name] = arrays.pop(column)
+    return {
+        **arrays,
+        "line": frame["line"].to_numpy(),
+        "start": _seconds(frame.select(pl.col("start") - origin), "start"),
         # A clock that starts near 1970 is relative: monotonic, or from the log's own zero.
-        epoch_us=origin if order_known and origin > 10**14 else None,
-        ttft=seconds("ttft_us"),
-        ttft_logged=seconds("ttft_logged_us"),
-        e2e=seconds("e2e_us"),
-        queue=seconds("queue_us"),
-        prefill=seconds("prefill_us"),
-        decode=seconds("decode_us"),
-        load=seconds("load_us"),
-        inputs=floats("input_tokens"),
-        cached=floats("cached_tokens"),
-        written=floats("cache_write_tokens"),
-        outputs=floats("output_tokens"),
-        reasoning=floats("reasoning_tokens"),
-        attempts=floats("attempts"),
-        turn=floats("turn"),
-        session=frame["session"].fill_null(-1).to_numpy(),
-        server=_servers(frame, {column: codes for column, (codes, _) in coded.items()}),
-        previous_input=floats("previous_input"),
-        previous_output=floats("previous_output"),
-        gap=seconds("gap_us"),
-        moved=floats("moved"),
-        broken=floats("broken"),
-        repeated=floats("repeated"),
-        repeated_low=floats("repeated_low"),
-        repeated_high=floats("repeated_high"),
-        scopes={column: Scope(*pair) for column, pair in coded.items() if pair[1]},
-        session_grade=session_grade,
-        reuse_grade=reuse_grade,
-        cached_logged=_covered(frame, "cached_tokens"),
-        cached_basis="logged" if _covered(frame, "cached_tokens") else "unknown",
-        unrelated=links.UNRELATED in notes,
-        order_known=order_known,
-        one_clock=origin > 10**14 or frame["source"].n_unique() < 2,
-        notes=notes,
-        place=frame["place"].to_numpy(),
-    )
+        "epoch_us": origin if order_known and origin > 10**14 else None,
+        "server": _servers(frame, {column: codes for column, (codes, _) in coded.items()}),
+        "scopes": {column: Scope(*pair) for column, pair in coded.items() if pair[1]},
+        "cached_logged": _covered(frame, "cached_tokens"),
+        "cached_basis": "logged" if _covered(frame, "cached_tokens") else "unknown",
+        "one_clock": origin > 10**14 or frame["source"].n_unique() < 2,
+        "place": frame["place"].to_numpy(),
+    }
 
 
 def _servers(frame: pl.DataFrame, codes: dict[str, Index]) -> Index:
