@@ -109,7 +109,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         return Examined(base, charts, None, rows)
     costs = _costs(rows, lines, extra, counted, held)
     groups = grouped.result()
-    losses = _losses(rows, costs, beside)
+    starts = _starts(rows, costs, beside)
     change, dearer = _change(rows, costs.ledger, costs.load, costs.predicted + sharing.seconds)
     spared, change_waits, since = nobody, nobody, None
     if change is not None and change.of_service:
@@ -119,7 +119,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         since = None if both is None else _since(rows, both, extra, counted, held, dearer > 0)
         if both is not None and since is not None:
             lines, costs = both, since.costs
-            losses = _losses(rows, costs, beside)
+            starts = _starts(rows, costs, beside)
             spared, change_waits, dearer = since.new, since.waits, since.seconds
             change = replace(change, ratio=since.ratio)
             base = replace(base, lines=CostLines(_prefill_record(lines.main)))
@@ -129,24 +129,17 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak) if draw else None
     summed = beside.submit(ledgers.summarise, rows, ledger, groups)
     blamed: dict[str, Array] = {"deploy_regression": nobody}
-    reset = losses.reset
-    cold, blamed["cold_start"] = signs.cold_of(rows, ledger, load, predicted, reset)
+    cold, blamed["cold_start"] = starts.cold, starts.seconds
     repeated_again = ledger.accounts["prefill_repeated"]
     if since is not None:
         repeated_again = repeated_again - since.again
     if cold is not None and cold.kind == "restart":
-        repeats = or_zero(rows.repeated) >= signs.REUSABLE
-        missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
-        reset = reset | (missed & (blamed["cold_start"] > 0))
         # History computed again because the caches went with the server is the start's doing.
-        emptied = np.where(reset, or_zero(repeated_again), 0.0)
+        emptied = np.where(starts.reset, or_zero(repeated_again), 0.0)
         blamed["cold_start"] = blamed["cold_start"] + emptied
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
-    pattern = losses.pattern
-    if cold is not None and cold.kind == "restart":
-        pattern = beside.submit(_pattern, rows, losses.sick, reset)
     attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
     timer, late = signs.timer_of(rows, ledger, predicted)
     if attempts.n_retried > 0:
@@ -211,7 +204,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         growth_accounts=growth,
         growth_kind=kind,
         tail=_tail(rows, everything, whole),
-        reuse=pattern.result(),
+        reuse=starts.pattern.result(),
         splits=tables.result(),
         spread=foretold.result(),
     )
@@ -235,19 +228,29 @@ class _Costs:
 
 
 @dataclass(frozen=True)
-class _Losses:
-    """Where reuse is lost: in a sick part of the log, when all caches were emptied, and how."""
+class _Starts:
+    """Cold starts, with their seconds and the turns whose caches were emptied; and, since it must
+    leave these out, the pattern of reuse.
+    """
 
-    sick: Mask | None
+    cold: Cold | None
+    seconds: Array
     reset: Mask
     pattern: Future[ReusePattern | None]
 
 
-def _losses(rows: Rows, costs: _Costs, beside: ThreadPoolExecutor) -> _Losses:
-    """What follows from the costs; the pattern of reuse as if no server had been started anew."""
+def _starts(rows: Rows, costs: _Costs, beside: ThreadPoolExecutor) -> _Starts:
+    ledger, predicted = costs.ledger, costs.predicted
     sick = _sick_part(rows, costs.again)
-    reset = signs.resets_of(rows, costs.ledger, costs.predicted)
-    return _Losses(sick, reset, beside.submit(_pattern, rows, sick, None))
+    reset = signs.resets_of(rows, ledger, predicted)
+    cold, seconds = signs.cold_of(rows, ledger, costs.load, predicted, reset)
+    restarted = cold is not None and cold.kind == "restart"
+    if restarted:
+        repeats = or_zero(rows.repeated) >= signs.REUSABLE
+        missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
+        reset = reset | (missed & (seconds > 0))
+    pattern = beside.submit(_pattern, rows, sick, reset if restarted else None)
+    return _Starts(cold, seconds, reset, pattern)
 
 
 @dataclass(frozen=True)
