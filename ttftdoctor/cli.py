@@ -1258,6 +1258,8 @@ def main() -> None:
     import gc
 
     gc.set_threshold(1_000_000)  # nearly all that is made here lives to the end
+    # The products of matrices here are small: threads of the library would wait for each other.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     code: object = 0
     try:
         app()
