@@ -313,10 +313,13 @@ def rank_correlation(x: Array, y: Array) -> float | None:
     Of more than ``MOST_ROWS`` pairs a sample is taken (:func:`thin`).
     """
     some = thin(len(x))
-    x, y = x[some], y[some]
-    if len(x) < 5 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    return ranks_correlation(rank(x[some]), rank(y[some]))
+
+
+def ranks_correlation(a: Array, b: Array) -> float | None:
+    """:func:`rank_correlation` of what has these ranks."""
+    if len(a) < 5 or np.ptp(a) == 0 or np.ptp(b) == 0:
         return None
-    a, b = rank(x), rank(y)
     a, b = a - a.mean(), b - b.mean()
     return float((a * b).sum() / np.sqrt((a * a).sum() * (b * b).sum()))
 

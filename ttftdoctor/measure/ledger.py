@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttftdoctor.diagnosis import ACCOUNTS, LedgerRow
-from ttftdoctor.measure.lines import Prefill, follows
+from ttftdoctor.measure.lines import Prefill, all_follow, follows
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.measure.slots import Slots
@@ -114,8 +114,10 @@ def split(
         # Whoever found all slots taken waited for one; nothing else is left to wait for.
         other = other + np.where(slots.full, spare, 0.0)
     some = thin(rows.n)
-    follows_decoding = follows(load.decoding[some], residual[some])
-    follows_waiting = follows(load.waiting[some], residual[some])
+    follows_decoding, follows_waiting, follows_backlog, follows_running = all_follow(
+        (column[some] for column in (load.decoding, load.waiting, load.backlog, load.running)),
+        residual[some],
+    )
     ahead = (follows_decoding or 0.0) - (follows_waiting or 0.0)
     by_chance = slots is not None and slots.by_chance
     if ahead > 0.1 and (follows_decoding or 0.0) > 0.6:
@@ -151,9 +153,9 @@ def split(
         residual=residual,
         per_backlog=per_backlog,
         per_decoding=per_decoding,
-        follows_backlog=follows(load.backlog[some], residual[some]),
+        follows_backlog=follows_backlog,
         follows_decoding=follows_decoding,
-        follows_running=follows(load.running[some], residual[some]),
+        follows_running=follows_running,
     )
 
 

@@ -8,6 +8,7 @@ one-sided tail.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,12 +17,16 @@ from numpy.typing import NDArray
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Mask, Rows
 from ttftdoctor.stats import (
+    MOST_ROWS,
     Array,
     QuantileFit,
     median,
     quantile,
     quantile_fit,
+    rank,
     rank_correlation,
+    ranks_correlation,
+    where,
 )
 
 #: Rows used for one fit; more would only cost time.
@@ -148,8 +153,9 @@ def _bounded(
     their own work; and all predictions together are at most all TTFTs together, since waits are
     never negative (a few long prompts refute a slope fitted to short ones).
     """
-    work = line.work(rows.uncached[usable], rows.context[usable])
-    took = ttft[usable]
+    at = where(usable)
+    work = line.work(rows.uncached[at], rows.context[at])
+    took = ttft[at]
     beyond = took - work
     fixed = line.fixed
     if not lonely:
@@ -296,8 +302,8 @@ def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
 
 def _same_lengths(rows: Rows, some: NDArray[np.bool_], all_: NDArray[np.bool_]) -> bool:
     """Whether the quiet rows reach as far in length as the rest, so nothing is extrapolated."""
-    reach = quantile(rows.uncached[some], 0.95)
-    return reach >= 0.7 * quantile(rows.uncached[all_], 0.95)
+    reach = quantile(rows.uncached[where(some)], 0.95)
+    return reach >= 0.7 * quantile(rows.uncached[where(all_)], 0.95)
 
 
 def _clusters(session: NDArray[np.int64]) -> NDArray[np.int64] | None:
@@ -369,8 +375,18 @@ def tpot(rows: Rows) -> Array:
 
 def follows(x: Array, y: Array) -> float | None:
     """Rank correlation over the rows where both are known."""
-    both = np.isfinite(x) & np.isfinite(y)
+    both = where(np.isfinite(x) & np.isfinite(y))
     return rank_correlation(x[both], y[both])
+
+
+def all_follow(columns: Iterable[Array], y: Array) -> list[float | None]:
+    """:func:`follows` of each column; ``y`` is ranked once, as far as all of it is known."""
+    known = len(y) <= MOST_ROWS and np.isfinite(y).all()
+    ranked = rank(y) if known else y
+    return [
+        ranks_correlation(rank(x), ranked) if known and np.isfinite(x).all() else follows(x, y)
+        for x in columns
+    ]
 
 
 @dataclass(frozen=True)

@@ -922,6 +922,13 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
     out: list[Scoped] = []
     counted = where(rows.measured)
     total_rows = len(rows.ttft[counted])
+    # By identity: some causes share their seconds. Most rows have nothing of most causes.
+    spread_out: dict[int, tuple[Index | slice, Array]] = {}
+    for seconds in blamed.values():
+        if id(seconds) not in spread_out:
+            value = or_zero(seconds[counted])
+            some = where(value != 0)
+            spread_out[id(seconds)] = some, value[some]
     hours = _hours(rows)
     scopes = rows.scopes if hours is None else {**rows.scopes, "hour": hours}
     for column, scope in scopes.items():
@@ -931,17 +938,15 @@ def scoped_of(rows: Rows, blamed: dict[str, Array]) -> tuple[Scoped, ...]:
         size = len(scope.names) + 1
         n = np.bincount(codes, minlength=size)
         spent = np.bincount(codes, weights=rows.ttft[counted], minlength=size)
-        # By identity: some causes share their seconds.
         shared: dict[int, tuple[NDArray[Any], NDArray[Any]]] = {}
         for cause, seconds in blamed.items():
-            if not seconds.any():
-                continue
             if id(seconds) not in shared:
-                value = or_zero(seconds[counted])
-                sums = np.bincount(codes, weights=value, minlength=size)
+                some, value = spread_out[id(seconds)]
+                there = codes[some]
+                sums = np.bincount(there, weights=value, minlength=size)
                 # Few huge rows must not make a scope: the affected rows, too, must lie there.
                 affected = value > 0.25 * sums[1:].sum() / max(np.count_nonzero(value > 0), 1)
-                shared[id(seconds)] = sums, np.bincount(codes[affected], minlength=size)
+                shared[id(seconds)] = sums, np.bincount(there[where(affected)], minlength=size)
             sums, hits = shared[id(seconds)]
             whole = float(sums[1:].sum())
             if whole <= 0:
