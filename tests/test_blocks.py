@@ -1,0 +1,107 @@
+"""Blocks of lines: parsed side by side, in order, and cut at line ends wherever these are."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ttftdoctor import diagnose, sources
+from ttftdoctor.intake import read_log
+from ttftdoctor.sources import Source, side_by_side
+
+SAMPLES = Path(__file__).parent.parent / "sample_logs"
+
+
+# --- side by side -------------------------------------------------------------------------------
+
+
+@given(items=st.lists(st.integers(), max_size=12), most=st.integers(1, 4))
+def test_results_in_the_order_of_the_items(items: list[int], most: int) -> None:
+    assert list(side_by_side(lambda item: item * 2, iter(items), most)) == [2 * i for i in items]
+
+
+def test_as_many_at_a_time_and_no_more() -> None:
+    both = threading.Barrier(2, timeout=10)
+    taken: list[int] = []
+
+    def items() -> Iterator[int]:
+        for item in range(1, 7):
+            taken.append(item)
+            yield item
+
+    def work(item: int) -> int:
+        both.wait()  # passes only if two are worked on at the same time
+        return item
+
+    found = side_by_side(work, items(), 2)
+    assert next(found) == 1
+    assert taken == [1, 2]
+    assert list(found) == [2, 3, 4, 5, 6]
+
+
+def test_what_goes_wrong_is_told_in_its_turn() -> None:
+    def work(item: int) -> float:
+        return 1 / item
+
+    found = side_by_side(work, iter([1, 0, 2]), 2)
+    assert next(found) == 1.0
+    with pytest.raises(ZeroDivisionError):
+        next(found)
+
+
+# --- line ends ----------------------------------------------------------------------------------
+
+
+def record(at: int, pad: int) -> str:
+    return json.dumps(
+        {"request_id": f"r{at}", "timestamp": 1_773_100_800 + at, "input_tokens": 100 + at,
+         "output_tokens": 20, "ttft_ms": 100 + at, "e2e_ms": 900 + at, "model": "m" * pad}
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("end", ["\n", ""])
+@pytest.mark.parametrize("tail", [8, 64, 512])
+def test_every_line_once_whatever_the_size_of_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tail: int, end: str
+) -> None:
+    # Lines shorter and longer than what is looked at for their end, and than a block.
+    lines = [record(at, pad) for at, pad in enumerate([1, 3, 40, 700, 5, 1, 2, 300] * 9)]
+    lines.insert(5, "")
+    lines.insert(11, "no JSON")
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(lines) + end)
+    monkeypatch.setattr(sources, "HEAD_BYTES", 600)
+    monkeypatch.setattr(sources, "TAIL_BYTES", tail)
+    monkeypatch.setattr(sources, "CHUNK_BYTES", 1000)
+    source = Source(str(path))
+    read = b"".join(block for block, *_ in source._line_blocks())
+    source.close()
+    assert read == path.read_bytes()
+    log = read_log([str(path)])
+    found = log.requests.select("line", "request_id").rows()
+    assert found == [
+        (number, f"r{json.loads(line)['input_tokens'] - 100}")
+        for number, line in enumerate(lines, start=1)
+        if line.startswith("{")
+    ]
+    assert log.inputs[0].rows_rejected == {"not_json": 1}
+
+
+# --- drawings -----------------------------------------------------------------------------------
+
+
+def test_without_drawings_the_answer_is_the_same() -> None:
+    path = str(SAMPLES / "peak_hour.jsonl")
+    drawn, plain = diagnose(path), diagnose(path, draw=False)
+    assert drawn.charts.ttft_by_uncached
+    assert drawn.charts.line_points
+    assert drawn.charts.load
+    assert plain.charts == type(plain.charts)()
+    assert plain.to_dict() == drawn.to_dict()
+    assert "charts" not in drawn.to_dict()
