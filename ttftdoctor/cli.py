@@ -793,7 +793,13 @@ def _load_beside() -> None:
     def load() -> None:
         with suppress(Exception):  # it is raised where the module is used
             import ttftdoctor.examine
+            import ttftdoctor.measure.worst
             import ttftdoctor.report.terminal  # noqa: F401
+            from ttftdoctor import catalog
+
+            catalog.causes()
+            catalog.remedies()
+            catalog.renderers()
 
     threading.Thread(target=load, daemon=True).start()
 
