@@ -7,7 +7,6 @@ of one; unknown is None, never NaN.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -198,4 +197,3 @@ class Comparison:
         body: dict[str, Any] = plain(self)
         version = body.pop("version")
         return {"schema": SCHEMA, "tool": {"name": "ttftdoctor", "version": version}, **body}
-

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.prefixes.records import Group, Ladder, Limits, Rung
@@ -148,26 +147,24 @@ def _groups(
         columns["money"] = np.nan_to_num(lost * costs.money)
     elif costs.money_per_s is not None and slower is not None:
         columns["money"] = slower * costs.money_per_s
-    sums = (
-        pl.DataFrame({"code": codes, **columns})
-        .filter(pl.col("code") >= 0)
-        .group_by("code")
-        .sum()
-        .sort("code")
-    )
-    if sums.height < 2:
+    known = np.flatnonzero(codes >= 0)
+    code = codes[known]
+    # Sums in the order of the log: the same to the last digit each time.
+    sums = {name: np.bincount(code, values[known]) for name, values in columns.items()}
+    there = np.flatnonzero(sums["n"] > 0) if len(code) else np.empty(0, dtype=np.int64)
+    if len(there) < 2:
         return ()
-    if len(sums) > TOP:
-        sums = sums.sort("lost", descending=True).head(TOP)
+    if len(there) > TOP:
+        there = there[np.argsort(-sums["lost"][there], kind="stable")[:TOP]]
     return tuple(
         Group(
-            name=names[row["code"]],
-            requests=int(row["n"]),
-            input_tokens=int(row["input"]),
-            hit_tokens={step.id: round(row[step.id]) for step in steps},
-            lost_tokens=round(row["lost"]),
-            lost_seconds=row.get("slower"),
-            lost_money=row.get("money"),
+            name=names[at],
+            requests=int(sums["n"][at]),
+            input_tokens=int(sums["input"][at]),
+            hit_tokens={step.id: round(float(sums[step.id][at])) for step in steps},
+            lost_tokens=round(float(sums["lost"][at])),
+            lost_seconds=float(sums["slower"][at]) if "slower" in sums else None,
+            lost_money=float(sums["money"][at]) if "money" in sums else None,
         )
-        for row in sums.iter_rows(named=True)
+        for at in there.tolist()
     )
