@@ -450,3 +450,25 @@ def test_hostile_names_are_kept_in_json(tmp_path: Path) -> None:
     models = {row["model"] for row in document["splits"]["by_model"]}
     assert models == set(EVIL)
     assert CONTROL.search(result.stdout) is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["diagnose", "LOG", "--json", "LOG"],
+        ["diagnose", "LOG", "--html", "LINK"],
+        ["prefix", "LOG", "--markdown", "LOG"],
+        ["compare", "LOG", "OTHER", "--json", "OTHER"],
+    ],
+)
+def test_no_report_is_written_over_its_log(tmp_path: Path, command: list[str]) -> None:
+    log, other, link = (tmp_path / name for name in ("log.jsonl", "other.jsonl", "link.html"))
+    text = (ROOT / "sample_logs" / "healthy.jsonl").read_text(encoding="utf-8")
+    log.write_text(text, encoding="utf-8")
+    other.write_text(text, encoding="utf-8")
+    link.symlink_to(log)
+    names = {"LOG": str(log), "OTHER": str(other), "LINK": str(link)}
+    result = run(*[names.get(word, word) for word in command])
+    assert result.exit_code == 2
+    assert "written over what is read" in result.output
+    assert log.read_text(encoding="utf-8") == other.read_text(encoding="utf-8") == text

@@ -399,6 +399,33 @@ def test_counts_alone_tell_what_routing_takes(tmp_path: Path) -> None:
     assert by["routing"].lost_tokens > 0.3 * by["ideal"].hit_tokens
 
 
+def test_an_earlier_turn_at_the_same_replica_still_serves(tmp_path: Path) -> None:
+    """Turns come to a random one of three replicas: the one before is not the only one of use."""
+    log = served_log(tmp_path, ttl_s=None, replicas=3, sessions=150)
+    exact, coarse = found(log).ladder, found(without_blocks(log)).ladder
+    assert exact is not None
+    assert coarse is not None
+    (true,) = (r.lost_tokens for r in exact.rungs if r.id == "routing")
+    (said,) = (r.lost_tokens for r in coarse.rungs if r.id == "routing")
+    assert said == pytest.approx(true, rel=0.1)
+
+
+@pytest.mark.parametrize("blocks", [True, False])
+def test_misses_without_a_rule_are_no_limit(tmp_path: Path, blocks: bool) -> None:
+    log = served_log(tmp_path, ttl_s=None, sessions=150)
+    frame = pl.read_ndjson(log).with_row_index()
+    missed = pl.col("index").hash(3) % 10 < 4
+    frame = frame.with_columns(
+        cached_tokens=pl.when(missed).then(0).otherwise("cached_tokens")
+    ).drop("index")
+    frame.write_ndjson(log)
+    ladder = found(log if blocks else without_blocks(log)).ladder
+    assert ladder is not None
+    assert ladder.limits.ttl_s is None
+    assert ladder.limits.capacity_tokens is None
+    assert ladder.rungs[-1].lost_tokens > 0.2 * ladder.rungs[0].hit_tokens
+
+
 def test_a_log_that_tells_nothing_says_so() -> None:
     report = found(str(SAMPLES / "vllm-bench.json"))
     assert report.ladder is None or report.grade != "content"

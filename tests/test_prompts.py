@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ttftdoctor
 from ttftdoctor import prompts as module
 from ttftdoctor import rendering, sources
 from ttftdoctor.errors import InputError
@@ -824,3 +825,32 @@ def test_a_log_without_prompts_loads_no_compiler(tmp_path: Path) -> None:
         [sys.executable, "-c", code, path], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_text_under_a_name_of_its_own_is_read_where_the_user_says(tmp_path: Path) -> None:
+    rows = [
+        {"start": 1_700_000_000 + i, "ttft_ms": 100, "input_tokens": 100,
+         "talk": {"said": [{"role": "user", "content": "word " * 100}]}, "rules": "be kind " * 20}
+        for i in range(8)
+    ]  # fmt: skip
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert ttftdoctor.read(str(log)).requests["prefix_blocks"].null_count() == 8
+    named = ttftdoctor.read(str(log), columns={"messages": "talk.said", "system": "rules"})
+    assert named.requests["prefix_blocks"].null_count() == 0
+    with pytest.raises(InputError, match="no field"):
+        ttftdoctor.read(str(log), columns={"messages": "nowhere"})
+
+
+@pytest.mark.parametrize("size", ["block_size", "block_tokens"])
+def test_hash_ids_beside_measured_times_are_blocks(tmp_path: Path, size: str) -> None:
+    rows = [
+        {"start": 1_700_000_000 + i, "ttft_ms": 100, "prompt_tokens": 100, "cached_tokens": 0,
+         "hash_ids": [1, 2, 3, 4, 5, 6], size: 16}
+        for i in range(8)
+    ]  # fmt: skip
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    frame = ttftdoctor.read(str(log)).requests
+    assert frame["prefix_blocks"].to_list()[0] == [1, 2, 3, 4, 5, 6]
+    assert frame["block_tokens"].to_list()[0] == 16

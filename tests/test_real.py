@@ -53,7 +53,8 @@ ROWS = {
     # 305 requests, of which 5 warm the server up.
     "vllm_bench_serve/dsr1_lmcache_cpu.append.jsonl": ("vllm-bench", 305, 300),
     "vllm_bench_serve/dsr1_no_kvcache.append.jsonl": ("vllm-bench", 305, 300),
-    "vllm_engine_timestamps/rtxpro6000_llama31_8b.requests.jsonl": ("flat", 300, 300),
+    "vllm_engine_timestamps/rtxpro6000_llama31_8b.requests.jsonl": ("vllm-engine", 300, 300),
+    "lightllm_log/server_finished_lines.log": ("lightllm", 1001, 1001),
     "vllm_multiturn/tp1_conc256_offload_off.client.csv": ("flat", 5255, 5255),
     # One TTFT is clamped to 0.1 ms, because the first chunk held several tokens.
     "vllm_multiturn/tp4_conc32_offload_off.client.csv": ("flat", 723, 722),
@@ -98,7 +99,6 @@ FOREIGN = (
     "guidellm/v0.1_std_8b.guidellm_report.json",
     "guidellm/v0.3_constant_rate.benchmarks.json",
     "guidellm/v0.5_qwen3_4b_tp2.benchmarks.json",
-    "lightllm_log/server_finished_lines.log",
 )
 
 

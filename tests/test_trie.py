@@ -47,7 +47,9 @@ def table(prompts: list[str], partial: int = 0) -> pl.DataFrame:
 
 
 def tree(prompts: list[str], partial: int = 0) -> Trie:
-    return trie_of(table(prompts, partial))
+    trie, chained = trie_of(table(prompts, partial))
+    assert chained
+    return trie
 
 
 def lru(prompts: list[str], size: int, replica: list[int] | None = None) -> list[int]:
@@ -286,6 +288,26 @@ def test_files_that_number_blocks_from_zero_share_nothing() -> None:
     assert together.one.hits().tolist() == [0, 32, 32, 32]
 
 
+def test_ids_that_name_only_their_own_block_are_chained() -> None:
+    """The second prompt begins otherwise: what follows is another context, though ids are equal."""
+    frame = table(["abc", "abc"]).with_columns(
+        prefix_blocks=pl.Series([[1, 2, 3], [9, 2, 3]], dtype=pl.List(pl.UInt64))
+    )
+    shared = shared_of(frame)
+    assert shared is not None
+    assert not shared.chained
+    assert shared.one.hits().tolist() == [0, 0]
+
+
+def test_more_blocks_than_the_length_has_room_for_are_no_prompt() -> None:
+    frame = table(["ab", "abcdefgh", "abc"]).with_columns(
+        input_tokens=pl.Series([32, 16, 48], dtype=pl.Int64)
+    )
+    shared = shared_of(frame)
+    assert shared is not None
+    assert shared.at.tolist() == [0, 2]
+
+
 def test_a_log_without_blocks_has_no_tree() -> None:
     frame = table(["ab", "abc"])
     assert shared_of(frame.with_columns(prefix_blocks=pl.lit(None, pl.List(pl.UInt64)))) is None
@@ -307,5 +329,5 @@ def test_rows_without_a_length_are_left_out() -> None:
 
 def test_times_do_not_matter_without_a_clock() -> None:
     frame = table(["ab", "ab"]).with_columns(start=pl.lit(None, pl.Int64))
-    one: Cached = one_cache(trie_of(frame))
+    one: Cached = one_cache(trie_of(frame)[0])
     assert one.hits(ttl_s=1.0).tolist() == [0, 32]

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from ttftdoctor.contrasts.records import Contrasted
     from ttftdoctor.diagnosis import Diagnosis
     from ttftdoctor.errors import TTFTDoctorError
+    from ttftdoctor.gate.baseline import Baseline
+    from ttftdoctor.gate.flow import baseline, check
+    from ttftdoctor.gate.history import History
+    from ttftdoctor.gate.records import Check
+    from ttftdoctor.gate.shelf import history
     from ttftdoctor.hardware import Machine, Roofline, roofline
     from ttftdoctor.intake import Log
     from ttftdoctor.prefixes.document import PrefixReport
@@ -25,18 +30,24 @@ if TYPE_CHECKING:
     from ttftdoctor.run import diagnose, read
 
 _HOMES = {
+    "Baseline": "gate.baseline",
+    "Check": "gate.records",
     "Comparison": "comparisons.records",
     "Contrasted": "contrasts.records",
     "Diagnosis": "diagnosis",
+    "History": "gate.history",
     "Log": "intake",
     "Machine": "hardware",
     "PrefixReport": "prefixes.document",
     "Pricing": "prices",
     "Roofline": "hardware",
     "TTFTDoctorError": "errors",
+    "baseline": "gate.flow",
+    "check": "gate.flow",
     "compare": "comparisons.flow",
     "contrast": "contrasts.flow",
     "diagnose": "run",
+    "history": "gate.shelf",
     "inspect": "api",
     "prefix": "prefixes.flow",
     "read": "run",
@@ -48,18 +59,24 @@ _HOMES = {
 }
 
 __all__ = [
+    "Baseline",
+    "Check",
     "Comparison",
     "Contrasted",
     "Diagnosis",
+    "History",
     "Log",
     "Machine",
     "PrefixReport",
     "Pricing",
     "Roofline",
     "TTFTDoctorError",
+    "baseline",
+    "check",
     "compare",
     "contrast",
     "diagnose",
+    "history",
     "inspect",
     "prefix",
     "read",

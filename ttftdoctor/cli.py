@@ -6,7 +6,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -142,7 +142,7 @@ def diagnose(
     Or, from a pipe: zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
     """
     with _guard():
-        _apart(json_, markdown, html)
+        _distinct({"--json": json_, "--markdown": markdown, "--html": html}, logs)
         from ttftdoctor.run import diagnose as run
 
         _load_beside()
@@ -274,7 +274,7 @@ def compare(
     For example: ttftdoctor compare monday.jsonl tuesday.jsonl --remedy prefix_cache
     """
     with _guard():
-        _apart(json_, markdown)
+        _distinct({"--json": json_, "--markdown": markdown}, [before, after, prediction])
         from ttftdoctor.comparisons.flow import compare as run
 
         found = run(
@@ -375,7 +375,7 @@ def prefix(
     What the log does not tell can be given: limits of the cache, replicas, what a token costs.
     """
     with _guard():
-        _apart(json_, markdown)
+        _distinct({"--json": json_, "--markdown": markdown}, logs, [metrics, metrics_before])
         if policy is not None and replicas is None:
             raise UsageError("--policy needs --replicas", help="say how many there are")
         if cache_tokens is not None and cache_gb is not None:
@@ -656,11 +656,10 @@ def baseline(
         kept = whole.fit_in()
         text = kept.to_text()
         _put(text, output)
-        if output == "-":
+        if quiet or output == "-":
             return
-        if not quiet:
-            with _screen(no_color) as console:
-                _print_baseline(console, kept, len(text.encode()))
+        with _screen(no_color) as console:
+            _print_baseline(console, kept, len(text.encode()))
         _note(f"written: {output}")
 
 
@@ -741,6 +740,62 @@ def check(
             # Whoever read our output has seen enough; the answer is the exit code.
             _drop_stdout()
         raise typer.Exit(found.exit_code)
+
+
+@app.command(epilog=EXIT_CODES)
+def history(
+    baselines: Annotated[
+        list[str],
+        typer.Argument(
+            help="Baseline files, folders of them, or JSON lines.", metavar="BASELINE..."
+        ),
+    ],
+    append: Annotated[
+        str | None,
+        typer.Option("--append", help="Add the baselines to this .jsonl file, once each."),
+    ] = None,
+    slo_ttft: Annotated[
+        str | None, typer.Option("--slo-ttft", help="Target for TTFT, e.g. 800ms or 1.5s.")
+    ] = None,
+    json_: Annotated[
+        str | None, typer.Option("--json", help="Write the history as JSON to a file, or - .")
+    ] = None,
+    markdown: Annotated[
+        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+    ] = None,
+    quiet: Quiet = False,
+    no_color: NoColor = False,
+) -> None:
+    """Say how a service went over many baselines, and where it changed, at equal traffic.
+
+    For example: ttftdoctor history baselines/
+
+    Keep one line a run with: ttftdoctor history --append history.jsonl ttft-baseline.json
+    """
+    with _guard():
+        from ttftdoctor.gate import shelf
+
+        if append is not None:
+            if json_ is not None or markdown is not None or slo_ttft is not None:
+                raise UsageError("--append only adds to a file: ask for a report without it")
+            for name, added in shelf.append_all(append, baselines):
+                if not quiet or not added:
+                    text = f"added to {append}" if added else f"is in {append} already"
+                    _note(f"{name} {text}")
+            return
+        targets = {"json": json_, "markdown": markdown}
+        _distinct({f"--{name}": target for name, target in targets.items()}, baselines)
+        found = shelf.history(*baselines, slo_ttft_s=_seconds(slo_ttft, "--slo-ttft", "800ms"))
+        from ttftdoctor.gate.history_report import FORMS, print_to
+
+        for one in found.set_aside:
+            _note(f"warning: {one.name}: {one.why}")
+        _hand_out(
+            targets,
+            lambda name: FORMS[name](found),
+            lambda console: print_to(console, found),
+            quiet=quiet, no_color=no_color,
+        )  # fmt: skip
 
 
 # -------------------------------------------------------------------- helpers
@@ -862,19 +917,12 @@ def _screen(no_color: bool) -> Iterator[Console]:
     _emit(sheet.getvalue(), sys.stdout.encoding or "utf-8")
 
 
-def _apart(*targets: str | None) -> None:
-    """Refuse two documents that would be written over, or into, each other."""
-    given = [target for target in targets if target is not None]
-    for target in given:
-        if given.count(target) > 1:
-            place = "standard output" if target == "-" else "the same file"
-            raise UsageError(
-                f"--json, --markdown and --html: only one can go to {place}", where=target
-            )
-
-
-def _distinct(targets: dict[str, str | None], *sources: list[str]) -> None:
+def _distinct(targets: dict[str, str | None], *sources: Sequence[str | None]) -> None:
     """Refuse documents that would be written into each other, or over what is read."""
+    import glob
+
+    given = [path for some in sources for path in some if path is not None and path != "-"]
+    read = {os.path.realpath(path) for pattern in given for path in (pattern, *glob.iglob(pattern))}
     seen: dict[str, str] = {}
     for option, target in targets.items():
         if target is None:
@@ -882,7 +930,7 @@ def _distinct(targets: dict[str, str | None], *sources: list[str]) -> None:
         if target in seen:
             place = "standard output" if target == "-" else "the same file"
             raise UsageError(f"{seen[target]} and {option} both go to {place}", where=target)
-        if target != "-" and any(target in given for given in sources):
+        if target != "-" and os.path.realpath(target) in read:
             raise UsageError(f"{option} would be written over what is read", where=target)
         seen[target] = option
 

@@ -16,7 +16,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,12 +108,32 @@ class Where:
         return ", ".join(place.label for place in self.places)
 
 
-def find(records: Sequence[Mapping[str, Any]]) -> Where | None:
+#: What a user may say the field of: ``--map messages=conversation.turns``.
+PARTS_NAMED = ("token_ids", "messages", "prompt", "system", "tools")
+
+
+def find(
+    records: Sequence[Mapping[str, Any]], named: Mapping[str, str] | None = None
+) -> Where | None:
     """Where the first records of a log hold prompts; None if they hold none.
 
     Token ids win over text. Tools and system text are taken from beside the messages; tools, as
     some gateways keep them apart, else from any object of parameters.
+
+    Parameters
+    ----------
+    named
+        The fields of some parts (:data:`PARTS_NAMED`), as the user says; keys apart by points.
     """
+    if named:
+        places = {
+            "ids" if part == "token_ids" else part: Place(*_split(label))
+            for part, label in named.items()
+        }
+        found = find(records)
+        if "ids" in places or "messages" in places or "prompt" in places or found is None:
+            return Where(**places)
+        return replace(found, **places)
     seen: dict[str, Counter[Place]] = {kind: Counter() for kind in _NAMES}
     for record in records:
         for place, kind in _walk(record):
@@ -145,6 +165,11 @@ def find(records: Sequence[Mapping[str, Any]]) -> Where | None:
         system=best("system", home) if messages is not None else None,
         tools=(best("tools", home) or best("tools")) if messages is not None else None,
     )
+
+
+def _split(label: str) -> tuple[str, tuple[str, ...]]:
+    column, *path = label.split(".")
+    return column, tuple(path)
 
 
 def _plain(name: str) -> str:
@@ -549,6 +574,8 @@ class Prompts:
     ) -> pl.DataFrame:  # fmt: skip
         """The blocks as columns; rows without them by fault of the log are named as unread."""
         known = (states == 1) & ~wrong
+        if UNREAD not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(UNREAD))
         main = self._source.ids or self._source.messages or self._source.prompt
         label = main.label if main is not None else ""
         fault = (

@@ -9,14 +9,14 @@ from ttftdoctor.comparisons.records import Side
 from ttftdoctor.diagnosis import Diagnosis
 from ttftdoctor.examine import Examined
 from ttftdoctor.intake import Log
-from ttftdoctor.measure.mix import tally_of
-from ttftdoctor.measure.rows import MOST_ORDERED, Rows
+from ttftdoctor.measure.mix import session_names, tally_of
+from ttftdoctor.measure.rows import Rows
 
 
 def portrait_of(log: Log, diagnosis: Diagnosis, examined: Examined) -> Portrait:
     """Everything a comparison needs of one side."""
     rows, load = examined.rows, examined.load
-    tally = tally_of(rows, examined.ledger, _names(log, rows))
+    tally = tally_of(rows, examined.ledger, session_names(log.requests, rows))
     groups = {row.group: row.n for row in diagnosis.ledger}
     peak = groups.get("peak")
     span = _span(rows)
@@ -40,14 +40,6 @@ def portrait_of(log: Log, diagnosis: Diagnosis, examined: Examined) -> Portrait:
         utilisation=None if wait is None else wait.utilisation,
     )
     return Portrait(side, tally)
-
-
-def _names(log: Log, rows: Rows) -> list[str] | None:
-    """Ids of the sessions in the order of their numbers, as long as these are in order."""
-    if rows.session_grade != "logged":
-        return None
-    names: list[str] = log.requests["session_id"].drop_nulls().unique().sort().to_list()
-    return names if len(names) < MOST_ORDERED else None
 
 
 def _span(rows: Rows) -> float | None:

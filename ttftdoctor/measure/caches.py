@@ -8,7 +8,6 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from ttftdoctor.chains import chain
 from ttftdoctor.measure import kernels
 from ttftdoctor.measure.trie import Index, Trie, trie_of
 from ttftdoctor.stats import Array
@@ -43,14 +42,12 @@ class Cached:
     @cached_property
     def counted(self) -> Index:
         """Tokens of each reference that are in the prompt: the last block may not be full."""
-        out = self.tokens.copy()
+        until = np.cumsum(self.tokens)
         trie = self.trie
-        whole = np.bincount(trie.owner, weights=out, minlength=trie.n).astype(np.int64)
-        over = np.clip(whole - trie.inputs, 0, None)
-        ends = trie.offsets[1:] - 1
-        some = np.flatnonzero((np.diff(trie.offsets) > 0) & (over > 0))
-        out[ends[some]] = np.clip(out[ends[some]] - over[some], 0, None)
-        return out
+        first = np.concatenate([[0], until])[trie.offsets[:-1]]
+        before = until - self.tokens - first[trie.owner]
+        counted: Index = np.clip(trie.inputs[trie.owner] - before, 0, self.tokens)
+        return counted
 
     def hits(self, ttl_s: float | None = None, capacity_tokens: int | None = None) -> Index:
         """Prompt tokens of each request that are found in the cache.
@@ -75,10 +72,14 @@ class Cached:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the prompts of a log share: the rows (in order) that have blocks, and one cache."""
+    """What the prompts of a log share: the rows (in order) that have blocks, and one cache.
+
+    ``chained``: the ids of the blocks are those of the log, else they were made from them.
+    """
 
     at: Index
     one: Cached
+    chained: bool = True
 
     @property
     def trie(self) -> Trie:
@@ -93,19 +94,20 @@ def shared_of(frame: pl.DataFrame) -> Shared | None:
     ----------
     frame
         ``prefix_blocks``, ``block_tokens``, ``input_tokens``, ``start`` and ``source``; a request
-        that lacks one of the first three is left out. Traces number their blocks from zero: where
-        the ids of several files contradict each other, equal ids of two files mean nothing.
+        that lacks one of the first three is left out, and so is one with far more blocks than its
+        length has room for.
     """
+    blocks = pl.col("prefix_blocks").list.len().cast(pl.Float64) * pl.col("block_tokens")
     has = frame.select(
-        pl.col("prefix_blocks").is_not_null()
-        & (pl.col("block_tokens") > 0).fill_null(False)
+        (pl.col("block_tokens") > 0).fill_null(False)
         & (pl.col("input_tokens") > 0).fill_null(False)
+        # The size of a block may be a mean, so a little too many may be right.
+        & (blocks <= 1.5 * pl.col("input_tokens") + pl.col("block_tokens")).fill_null(False)
     ).to_series()
     if not has.any():
         return None
-    some = frame.filter(has)
-    apart = some["source"].n_unique() > 1 and not chain(some["prefix_blocks"])
-    return Shared(np.flatnonzero(has.to_numpy()), one_cache(trie_of(some, apart=apart)))
+    trie, chained = trie_of(frame.filter(has))
+    return Shared(np.flatnonzero(has.to_numpy()), one_cache(trie), chained)
 
 
 def one_cache(trie: Trie) -> Cached:

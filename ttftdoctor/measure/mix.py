@@ -4,21 +4,25 @@ A :class:`Tally` is all that a comparison needs of a log: for each cell (model, 
 length, demand) the moments of TTFT and length and a histogram of TTFT, held apart by clusters
 of sessions and by stretches of time, so that both can be resampled. Everything in it is a sum:
 tallies of parts of a log add up (:meth:`Tally.plus`), and fewer clusters or wider bins make a
-smaller one (:meth:`Tally.smaller`) that fits a file.
+smaller one (:meth:`Tally.smaller`) that fits a file. What is summed need not be TTFT:
+:func:`summed` makes a tally of any value of the rows, over any cells; :func:`pooled` makes one of
+several runs, in which the runs are clusters as well.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from ttftdoctor.diagnosis import ACCOUNTS
 from ttftdoctor.measure.ledger import Ledger
-from ttftdoctor.measure.rows import Array, Index, Mask, Rows
+from ttftdoctor.measure.rows import MOST_ORDERED, Array, Index, Mask, Rows
 from ttftdoctor.stats import or_zero
 
 #: Sessions are spread over this many clusters by a hash of their id, the same in every log.
@@ -33,6 +37,8 @@ TURN_EDGES = (1, 2, 3, 5, 8, 13, 21)
 LENGTH_FROM = 250.0
 #: Seconds before an arrival in which the input tokens of all arrivals are its demand.
 DEMAND_WINDOW_S = 60.0
+#: Fields of a cell that are texts.
+TEXTS = ("model", "route")
 #: More values of a column than this are no mix to hold equal.
 MOST_VALUES = 12
 
@@ -47,6 +53,9 @@ class Cell(NamedTuple):
 
     ``turn`` is an index into ``TURN_EDGES``, ``length`` the half doublings above ``LENGTH_FROM``
     (0 below it), ``demand`` the half doublings of input tokens a second that arrived just before.
+    ``fresh`` classes the tokens that the session had not sent before as ``length`` does all,
+    ``running`` the requests that decoded at the same time, ``beside`` the tokens a second that
+    were prefilled meanwhile.
     """
 
     model: str
@@ -54,6 +63,9 @@ class Cell(NamedTuple):
     turn: int
     length: int
     demand: int
+    fresh: int = -1
+    running: int = -1
+    beside: int = -1
 
 
 @dataclass(frozen=True)
@@ -85,7 +97,8 @@ class Tally:
     ``by_session`` and ``by_time`` sum the same rows; ``by_time`` is None where the log has no
     times. ``extras`` has shape (cells, ``EXTRAS``). ``ttft`` is mean, p50, p95 and p99 in seconds
     as computed from all rows, None in a tally that was put together. ``mark`` is equal for
-    equal rows.
+    equal rows. ``by_run`` is there where several runs were put together. ``grain`` says of the
+    fields of the cells how many classes were made one (:meth:`coarser`).
     """
 
     cells: tuple[Cell, ...]
@@ -96,6 +109,8 @@ class Tally:
     sessions: int
     ttft: tuple[float, float, float, float] | None
     mark: str
+    by_run: Sums | None = None
+    grain: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Array:
@@ -121,15 +136,51 @@ class Tally:
             cells=tuple(first[at] for at in range(len(named))),
             by_session=_merge(self.by_session, to, len(named)),
             by_time=None if self.by_time is None else _merge(self.by_time, to, len(named)),
+            by_run=None if self.by_run is None else _merge(self.by_run, to, len(named)),
             extras=extras,
         )
 
+    def only(self, wanted: Callable[[Cell], bool]) -> Tally:
+        """The part of it in some cells; ``sessions`` and ``ttft`` of a part are not known."""
+        kept = [cell if wanted(cell) else None for cell in self.cells]
+        if None not in kept:
+            return self
+        place = {cell: cell for cell in kept if cell is not None}
+        _, part = self.regrouped(place.get)
+        return replace(part, n=int(part.sizes.sum()), sessions=0, ttft=None)
+
+    def coarser(self, steps: Mapping[str, int]) -> Tally:
+        """The same over wider classes: so many neighbours become one, 0 makes all of them unknown.
+
+        Model and route are texts, and can only be made unknown. Steps must be powers of two, so
+        that wide classes hold whole narrow ones. Classes keep the numbers of the fine ones (the
+        last of those put together). Two tallies can only be set beside each other in classes that
+        are as wide as the wider ones of both (:func:`alike`).
+        """
+        steps = _wider_of(self.grain, steps)
+        if steps == dict(self.grain):
+            return self
+
+        def wider(cell: Cell) -> Cell:
+            now: dict[str, Any] = {}
+            for name, step in steps.items():
+                was = getattr(cell, name)
+                if name in TEXTS:
+                    now[name] = was if step else ""
+                else:
+                    now[name] = -1 if not step or was < 0 else -(-was // step) * step
+            return cell._replace(**now)
+
+        names, part = self.regrouped(wider)
+        return replace(part, cells=tuple(names), grain=steps)  # type: ignore[arg-type]  # cells
+
     def plus(self, other: Tally) -> Tally:
         """Two parts of one log as one. Stretches of time are set side by side."""
-        cells = tuple(sorted({*self.cells, *other.cells}))
+        sides = alike(self, other)
+        cells = tuple(sorted({cell for side in sides for cell in side.cells}))
         place = {cell: at for at, cell in enumerate(cells)}
         parts = []
-        for part in (self, other):
+        for part in sides:
             to = np.array([place[c] for c in part.cells], dtype=np.int64)
             extras = np.zeros((len(cells), len(EXTRAS)))
             extras[to] = part.extras
@@ -151,6 +202,7 @@ class Tally:
             sessions=a.sessions + b.sessions,
             ttft=None,
             mark=f"{a.mark}+{b.mark}",
+            grain=a.grain,
         )
 
     def smaller(self, clusters: int, width: int) -> Tally:
@@ -160,6 +212,9 @@ class Tally:
             self,
             by_session=_coarse(self.by_session, clusters, width),
             by_time=None if times is None else _coarse(times, times.clusters, width),
+            by_run=None
+            if self.by_run is None
+            else _coarse(self.by_run, self.by_run.clusters, width),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,24 +259,57 @@ def tally_of(rows: Rows, ledger: Ledger | None, names: Sequence[str] | None = No
         resampled in pairs.
     """
     at = np.flatnonzero(rows.measured)
+    classes = {
+        "turn": turn_classes(rows)[at],
+        "length": length_classes(rows.inputs[at]),
+        "demand": demand_classes(rows)[at],
+    }
+    return summed(rows, at, rows.ttft[at], rows.inputs[at], classes, ledger=ledger, names=names)
+
+
+def summed(
+    rows: Rows,
+    at: Index,
+    value: Array,
+    x: Array,
+    classes: Mapping[str, Index],
+    *,
+    ledger: Ledger | None = None,
+    names: Sequence[str] | None = None,
+    clusters: int = CLUSTERS,
+    drawn: tuple[Index, int] | None = None,
+    histogram: bool = True,
+    wider: Sequence[Mapping[str, int]] = (),
+    most: int | None = None,
+) -> Tally:
+    """Sum a value of some rows by cell.
+
+    Parameters
+    ----------
+    at
+        The rows that have the value.
+    value, x
+        Seconds, and what it may be regressed on, in tokens (summed in thousands, unknown as 0);
+        shape (len(at),). What stands as ``ttft`` in the tally is the value.
+    classes
+        Fields of :class:`Cell` to the class of each of these rows; model and route are added.
+    drawn
+        The cluster of each of these rows and the number of sessions, where it is known already.
+    histogram
+        Whether quantiles will be asked for; without, there are no extras either.
+    wider, most
+        How to make classes wider (:meth:`Tally.coarser`), one step after the other, until there
+        are no more cells than ``most``.
+    """
     n = len(at)
-    ttft, inputs = rows.ttft[at], rows.inputs[at]
-    keys = np.stack(
-        [
-            _values(rows, "model", at),
-            _values(rows, "route", at),
-            _turns(rows, at),
-            _lengths(inputs),
-            _demands(rows, at),
-        ],
-        axis=1,
-    )
-    unique, cell = np.unique(keys, axis=0, return_inverse=True)
-    cell = cell.reshape(n)
-    x = or_zero(inputs) / 1e3
-    moments = np.stack([np.ones(n), ttft, x, x * x, x * ttft])
-    bins = _bins(ttft)
-    cluster, sessions = _clusters(rows, at, names)
+    columns = {name: _values(rows, name, at) for name in TEXTS} | dict(classes)
+    fields = [name for name in Cell._fields if name in columns]
+    unique, cell = _unique([columns[name] for name in fields])
+    unique, cell, grain = _narrowed(unique, cell, fields, wider, most)
+    x = or_zero(x) / 1e3
+    moments = np.stack([np.ones(n), value, x, x * x, x * value])
+    bins = bins_of(value) if histogram else None
+    cluster, sessions = drawn or session_clusters(rows, at, names, clusters)
     times = None
     if rows.order_known and n:
         order = np.argsort(or_zero(rows.start[at]), kind="stable")
@@ -229,26 +317,119 @@ def tally_of(rows: Rows, ledger: Ledger | None, names: Sequence[str] | None = No
         block[order] = np.arange(n) * BLOCKS // n
         times = _sum_up(block, cell, bins, moments, BLOCKS, len(unique))
     raw = None
-    if n:
-        p50, p95, p99 = (float(v) for v in np.quantile(ttft, [0.5, 0.95, 0.99]))
-        raw = float(ttft.mean()), p50, p95, p99
-    mark = zlib.crc32(np.stack([ttft, x]).tobytes())
+    if n and histogram:
+        p50, p95, p99 = (float(v) for v in np.quantile(value, [0.5, 0.95, 0.99]))
+        raw = float(value.mean()), p50, p95, p99
+    mark = zlib.crc32(np.stack([value, x]).tobytes())
     return Tally(
-        cells=tuple(
-            Cell(_name(rows, "model", a), _name(rows, "route", b), int(c), int(d), int(e))
-            for a, b, c, d, e in unique.tolist()
-        ),
-        by_session=_sum_up(cluster, cell, bins, moments, CLUSTERS, len(unique)),
+        cells=tuple(_cell(rows, fields, codes) for codes in unique.tolist()),
+        by_session=_sum_up(cluster, cell, bins, moments, clusters, len(unique)),
         by_time=times,
-        extras=_extras(rows, ledger, at, cell, len(unique)),
+        extras=_extras(rows, ledger, at, cell, len(unique))
+        if histogram
+        else np.zeros((len(unique), len(EXTRAS))),
         n=n,
         sessions=sessions,
         ttft=raw,
         mark=f"{n}-{mark:08x}",
+        grain=grain,
     )
 
 
-def _bins(ttft: Array) -> Index:
+def alike(first: Tally, second: Tally) -> tuple[Tally, Tally]:
+    """Both over classes as wide as the wider ones of the two."""
+    steps = _wider_of(first.grain, second.grain)
+    return first.coarser(steps), second.coarser(steps)
+
+
+def _wider_of(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    """The wider step of each field; 0 is the widest."""
+    out = dict(one)
+    for name, step in other.items():
+        was = out.get(name, 1)
+        out[name] = max(was, step) if was and step else 0
+    return out
+
+
+def pooled(runs: Sequence[Tally]) -> Tally:
+    """Several runs as one tally; ``by_run`` has one cluster for each of them."""
+    whole = reduce(Tally.plus, runs)
+    if len(runs) < 2:
+        return whole
+    runs = [run.coarser(whole.grain) for run in runs]
+    place = {cell: at for at, cell in enumerate(whole.cells)}
+    sums = None
+    for run in runs:
+        to = np.array([place[c] for c in run.cells], dtype=np.int64)
+        one = _merge(_coarse(run.by_session, 1, 1), to, len(whole.cells))
+        sums = one if sums is None else _join(sums, one, aside=True)
+    return replace(whole, by_run=sums)
+
+
+def _unique(columns: Sequence[Index]) -> tuple[Index, Index]:
+    """The different rows of some columns in order, and the place of each row among them.
+
+    All columns as one number: ten times as fast as sorting rows. No class is below -1.
+    """
+    n = len(columns[0])
+    key, sizes = np.zeros(n, dtype=np.int64), []
+    for column in columns:
+        sizes.append(int(column.max()) + 2 if n else 1)
+        key = key * sizes[-1] + column + 1
+    left, place = np.unique(key, return_inverse=True)
+    out = np.empty((len(left), len(columns)), dtype=np.int64)
+    for number in range(len(columns) - 1, -1, -1):
+        out[:, number] = left % sizes[number] - 1
+        left = left // sizes[number]
+    return out, place.reshape(n)
+
+
+def _narrowed(
+    unique: Index,
+    cell: Index,
+    fields: Sequence[str],
+    wider: Sequence[Mapping[str, int]],
+    most: int | None,
+) -> tuple[Index, Index, dict[str, int]]:
+    """Cells made wider step by step, the cell of each row among them, and how wide they are."""
+    steps: dict[str, int] = {}
+    for step in wider:
+        if most is None or len(unique) <= most:
+            break
+        steps = _wider_of(steps, step)
+        columns = [
+            _wider(unique[:, number], steps.get(name, 1)) for number, name in enumerate(fields)
+        ]
+        unique, to = _unique(columns)
+        cell = to[cell]
+    return unique, cell, steps
+
+
+def _wider(classes: Index, step: int) -> Index:
+    """Each class as the last one of so many neighbours; unknown stays so, 0 forgets them all."""
+    if not step:
+        return np.full(len(classes), -1)
+    return np.where(classes < 0, -1, -(-classes // step) * step)
+
+
+def _cell(rows: Rows, fields: Sequence[str], codes: Sequence[int]) -> Cell:
+    values: dict[str, Any] = {"turn": -1, "length": -1, "demand": -1}
+    values |= dict(zip(fields, codes, strict=True))
+    for name in TEXTS:
+        values[name] = _name(rows, name, values[name])
+    return Cell(**values)
+
+
+def session_names(requests: pl.DataFrame, rows: Rows) -> list[str] | None:
+    """Ids of the sessions in the order of their numbers, as long as these are in order."""
+    if rows.session_grade != "logged":
+        return None
+    names: list[str] = requests["session_id"].drop_nulls().unique().sort().to_list()
+    return names if len(names) < MOST_ORDERED else None
+
+
+def bins_of(ttft: Array) -> Index:
+    """The narrow bin of each time in seconds."""
     size = np.log(np.maximum(ttft, BIN_FROM_S) / BIN_FROM_S) / np.log(BIN_STEP)
     found: Index = np.floor(size).astype(np.int64)
     return found
@@ -266,27 +447,29 @@ def _name(rows: Rows, column: str, code: int) -> str:
     return "" if code < 0 else rows.scopes[column].names[code]
 
 
-def _turns(rows: Rows, at: Index) -> Index:
-    turn = rows.turn[at]
+def turn_classes(rows: Rows) -> Index:
+    """The class of the turn of each row; -1 unknown."""
+    turn = rows.turn
     if rows.session_grade == "none" and not np.isfinite(turn).any():
-        return np.full(len(at), -1)
+        return np.full(rows.n, -1)
     place = np.searchsorted(TURN_EDGES, or_zero(turn), side="right") - 1
     return np.where(np.isfinite(turn), np.maximum(place, 0), -1)
 
 
-def _lengths(inputs: Array) -> Index:
+def length_classes(inputs: Array) -> Index:
+    """Half doublings of tokens above ``LENGTH_FROM``, 0 below it; -1 unknown."""
     place = np.floor(2 * np.log2(np.maximum(or_zero(inputs), 1) / LENGTH_FROM)) + 1
     return np.where(np.isfinite(inputs), np.maximum(place, 0), -1).astype(np.int64)
 
 
-def _demands(rows: Rows, at: Index) -> Index:
+def demand_classes(rows: Rows) -> Index:
     """Half doublings of input tokens a second that arrived in the minute before, at all servers.
 
     What arrives does not depend on how fast it is served, as a backlog does: held equal, it
     leaves the relief of the queue to the change that brought it.
     """
     if not rows.order_known or not np.isfinite(rows.inputs).any():
-        return np.full(len(at), -1)
+        return np.full(rows.n, -1)
     order = np.argsort(np.where(np.isfinite(rows.start), rows.start, np.inf), kind="stable")
     start, tokens = rows.start[order], or_zero(rows.inputs[order])
     total = np.concatenate([[0.0], np.cumsum(tokens)])
@@ -297,11 +480,13 @@ def _demands(rows: Rows, at: Index) -> Index:
     # In the first minute nobody knows what came before.
     early = rows.start < start[0] + DEMAND_WINDOW_S if len(start) else np.zeros(0, dtype=bool)
     out[early | ~np.isfinite(rows.start)] = -1
-    return out[at]
+    return out
 
 
-def _clusters(rows: Rows, at: Index, names: Sequence[str] | None) -> tuple[Index, int]:
-    """The cluster of each row, and the number of sessions (rows, where there are none)."""
+def session_clusters(
+    rows: Rows, at: Index, names: Sequence[str] | None, clusters: int
+) -> tuple[Index, int]:
+    """The cluster of each of some rows, and the number of sessions (rows, where there are none)."""
     session = rows.session[at]
     alone = session < 0
     # A request that belongs to no session is one of its own.
@@ -310,13 +495,13 @@ def _clusters(rows: Rows, at: Index, names: Sequence[str] | None) -> tuple[Index
         hashed = np.array([zlib.crc32(name.encode("utf-8", "replace")) for name in names] or [0])
         number = np.where(alone, number, hashed[np.maximum(session, 0)])
     # 16807 mod a prime spreads what the hash leaves in the low bits.
-    cluster = number * 16_807 % 2_147_483_647 % CLUSTERS
+    cluster = number * 16_807 % 2_147_483_647 % clusters
     count = int(alone.sum()) + len(np.unique(session[~alone]))
     return cluster, count
 
 
 def _sum_up(
-    cluster: Index, cell: Index, bins: Index, moments: Array, clusters: int, cells: int
+    cluster: Index, cell: Index, bins: Index | None, moments: Array, clusters: int, cells: int
 ) -> Sums:
     both = cluster * cells + cell
     sums: Array = (
@@ -326,6 +511,9 @@ def _sum_up(
         .reshape(clusters, cells, len(MOMENTS))
         .astype(float)
     )
+    if bins is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return Sums(sums, nothing, nothing, nothing, np.zeros(0), 1)
     return _entries(sums, cluster, cell, bins, np.ones(len(cell)), 1)
 
 
@@ -362,9 +550,12 @@ def _extras(rows: Rows, ledger: Ledger | None, at: Index, cell: Index, cells: in
 def _merge(sums: Sums, to: Index, cells: int) -> Sums:
     """The same over other cells; ``to`` is the new place of each, -1 for none."""
     kept = np.flatnonzero(to >= 0)
+    kept = kept[np.argsort(to[kept], kind="stable")]
     moments = np.zeros((sums.clusters, cells, len(MOMENTS)))
-    for at in kept:
-        moments[:, to[at]] += sums.moments[:, at]
+    if len(kept):
+        target = to[kept]
+        first = np.flatnonzero(np.concatenate([[True], target[1:] != target[:-1]]))
+        moments[:, target[first]] = np.add.reduceat(sums.moments[:, kept], first, axis=1)
     cell = to[sums.cell]
     inside = np.flatnonzero(cell >= 0)
     return _entries(

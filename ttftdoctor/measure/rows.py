@@ -194,6 +194,8 @@ def prepare(requests: pl.DataFrame) -> Rows:
         logged = beside.submit(_logged, frame, order_known)
         if frame["prefix_blocks"].null_count() < frame.height:
             shared = _shared(frame)
+        if shared is not None and not shared.chained:
+            notes.append("the ids of prompt blocks do not chain; ids that do were made from them")
         frame, session_grade = _sessions(frame, shared, notes)
         frame = _turns(frame, notes)
         frame = _previous(frame)

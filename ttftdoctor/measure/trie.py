@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ttftdoctor.chains import sums
 from ttftdoctor.measure import kernels
 from ttftdoctor.stats import Array
 
@@ -68,26 +69,51 @@ class Trie:
         return float(hits.sum()) / max(int(self.inputs.sum()), 1)
 
 
-def trie_of(frame: pl.DataFrame, *, apart: bool = False) -> Trie:
-    """The tree of a log.
+def trie_of(frame: pl.DataFrame) -> tuple[Trie, bool]:
+    """The tree of a log, and whether its block ids were those of the log.
+
+    Ids that stand for a block and all before it always follow the same id. Traces number their
+    blocks from zero, so where the ids of several files contradict each other, equal ids of two
+    files mean nothing. Where those of one file do, they only name the text of their own block,
+    and ids that chain are made from them.
 
     Parameters
     ----------
     frame
-        Requests in order of arrival: ``prefix_blocks`` (chained: equal ids mean equal prompts up
-        to there), ``block_tokens``, ``input_tokens`` and, where known, ``start`` (us).
-    apart
-        Ids of one ``source`` have nothing to do with those of another.
+        Requests in order of arrival: ``prefix_blocks``, ``block_tokens``, ``input_tokens``,
+        ``source`` and, where known, ``start`` (us).
     """
     lengths = frame["prefix_blocks"].list.len().cast(pl.Int64).to_numpy()
-    ids = frame["prefix_blocks"].explode(empty_as_null=False).to_numpy()
-    if apart:
-        salts = frame["source"].cast(pl.UInt64).to_numpy() * np.uint64(0x9E3779B97F4A7C15)
-        ids = ids ^ np.repeat(salts, lengths)
-    codes, n_codes = kernels.dense(ids)
-    times = np.bincount(codes, minlength=n_codes)
     starts = np.zeros(len(lengths) + 1, dtype=np.int64)
     np.cumsum(lengths, out=starts[1:])
+    first = starts[:-1][lengths > 0]
+    ids = frame["prefix_blocks"].explode(empty_as_null=False).to_numpy()
+    codes, n_codes = kernels.dense(ids)
+    kept = True
+    if not _chain(codes, first, n_codes) and frame["source"].n_unique() > 1:
+        salts = frame["source"].cast(pl.UInt64).to_numpy() * np.uint64(0x9E3779B97F4A7C15)
+        codes, n_codes = kernels.dense(np.bitwise_xor(ids, np.repeat(salts, lengths)))
+    if not _chain(codes, first, n_codes):
+        kept = False
+        made = sums(frame["prefix_blocks"]).explode(empty_as_null=False).to_numpy()
+        codes, n_codes = kernels.dense(made)
+    return _compressed(frame, codes, n_codes, starts), kept
+
+
+def _chain(codes: kernels.Ints32, first: Index, n_codes: int) -> bool:
+    """Whether each code always comes after the same one, or always first."""
+    before = np.empty(len(codes), dtype=np.int32)
+    before[1:] = codes[:-1]
+    before[first] = -1
+    usual = np.empty(n_codes, dtype=np.int32)
+    usual[codes] = before
+    return bool((usual[codes] == before).all())
+
+
+def _compressed(frame: pl.DataFrame, codes: kernels.Ints32, n_codes: int, starts: Index) -> Trie:
+    """The tree of chained codes; ``starts`` cuts them into one prompt a request."""
+    lengths = np.diff(starts)
+    times = np.bincount(codes, minlength=n_codes)
     # A block begins a node unless exactly those have it that have the block before it.
     begins = np.ones(len(codes), dtype=bool)
     begins[1:] = times[codes[1:]] != times[codes[:-1]]

@@ -12,13 +12,13 @@ average.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
 
-from ttftdoctor.measure.mix import BIN_FROM_S, BIN_STEP, EXTRAS, Cell, Sums, Tally
+from ttftdoctor.measure.mix import BIN_FROM_S, BIN_STEP, EXTRAS, Cell, Sums, Tally, alike
 from ttftdoctor.measure.rows import Array, Index
 from ttftdoctor.stats import SEED
 
@@ -68,6 +68,7 @@ class Weighed:
 
 def covered(before: Tally, after: Tally, key: Key) -> tuple[float, float]:
     """The share of the requests of each side in cells that both have."""
+    before, after = alike(before, after)
     b, a = _sizes(before, key), _sizes(after, key)
     both = [k for k, size in b.items() if min(size, a.get(k, 0.0)) >= LEAST_ROWS]
     return (
@@ -86,10 +87,50 @@ def _sizes(tally: Tally, key: Key) -> dict[Hashable, float]:
     return out
 
 
-def weigh(
-    before: Tally, after: Tally, key: Key, slope: Key | None, *, draws: int = DRAWS
-) -> Weighed | None:
-    """Set two tallies beside each other, cell by cell; None where they have no cell in common.
+@dataclass(frozen=True)
+class Beside:
+    """Two tallies cut into the same cells, of which some are common to both.
+
+    ``b`` and ``a`` are before and after over the cut cells; ``at_b`` and ``at_a`` the common ones
+    in each, shape (cells,). ``weights`` are the requests of before in them, ``shared`` the group
+    whose slope on length a cell uses (None: nothing is taken out). ``covered`` is the share of the
+    requests of each side in common cells.
+    """
+
+    b: Tally
+    a: Tally
+    at_b: Index
+    at_a: Index
+    weights: Array
+    shared: Index | None
+    covered: tuple[float, float]
+
+    def extras(self) -> Array:
+        """Means of the extra sums at the mix of before, shape (2, ``EXTRAS``); NaN where one side
+        has none.
+        """
+        b, a = _totals(self.b.by_session, self.at_b), _totals(self.a.by_session, self.at_a)
+        factor = _factors(b[None], a[None], self.shared)[0]
+        return _extras(self.b.extras[self.at_b], self.a.extras[self.at_a], self.weights, factor)
+
+    def axes(self, draws: int) -> list[Pair]:
+        """One pair of resampled sides for each way of clustering: sessions, stretches of time."""
+        axes = [(self.b.by_session, self.a.by_session)]
+        if self.b.by_time is not None and self.a.by_time is not None:
+            axes.append((self.b.by_time, self.a.by_time))
+        return [self._pair(*axis, draws) for axis in axes]
+
+    def _pair(self, b: Sums, a: Sums, draws: int) -> Pair:
+        once = _drawn(max(b.clusters, a.clusters), draws)
+        return self.drawn(b, a, once[:, : b.clusters], once[:, : a.clusters])
+
+    def drawn(self, b: Sums, a: Sums, once_b: Array, once_a: Array) -> Pair:
+        """Both sides, each cluster counted as often as a line of ``once`` says."""
+        return Pair(b, a, self.at_b, self.at_a, self.weights, self.shared, once_b, once_a)
+
+
+def set_beside(before: Tally, after: Tally, key: Key, slope: Key | None) -> Beside | None:
+    """Cut two tallies into cells of one key each; None where they have no cell in common.
 
     Parameters
     ----------
@@ -98,6 +139,7 @@ def weigh(
     slope
         Cells with one key share a slope of TTFT on length; None takes nothing out.
     """
+    before, after = alike(before, after)
     names_b, b = before.regrouped(key)
     names_a, a = after.regrouped(key)
     place = {k: at for at, k in enumerate(names_a)}
@@ -110,15 +152,25 @@ def weigh(
     if not pairs:
         return None
     at_b, at_a = (np.array(side, dtype=np.int64) for side in zip(*pairs, strict=True))
-    shared = _numbered([None if slope is None else slope(b.cells[at]) for at in at_b])
+    shared = None if slope is None else _numbered([slope(b.cells[at]) for at in at_b])
     weights, own = sizes_b[at_b], sizes_a[at_a]
+    shares = float(weights.sum()) / max(before.n, 1), float(own.sum()) / max(after.n, 1)
+    return Beside(b, a, at_b, at_a, weights, shared, shares)
+
+
+def weigh(
+    before: Tally, after: Tally, key: Key, slope: Key | None, *, draws: int = DRAWS
+) -> Weighed | None:
+    """Set two tallies beside each other, cell by cell; None where they have no cell in common.
+
+    Parameters are those of :func:`set_beside`.
+    """
+    beside = set_beside(before, after, key, slope)
+    if beside is None:
+        return None
+    b, a, at_b, at_a = beside.b, beside.a, beside.at_b, beside.at_a
     results, freedom = [], []
-    axes = [(b.by_session, a.by_session)]
-    if b.by_time is not None and a.by_time is not None:
-        axes.append((b.by_time, a.by_time))
-    for sums_b, sums_a in axes:
-        once = _drawn(max(sums_b.clusters, sums_a.clusters), draws)
-        pair = _Pair(sums_b, sums_a, at_b, at_a, weights, shared if slope else None, once)
+    for pair in beside.axes(draws):
         results.append(pair.levels())
         filled = min(pair.filled)
         if filled >= LEAST_CLUSTERS:
@@ -129,10 +181,9 @@ def weigh(
         spread = np.max([s for s, _ in freedom], axis=0)
         free = min(f for _, f in freedom)
     totals_b, totals_a = _totals(b.by_session, at_b), _totals(a.by_session, at_a)
-    factor = _factors(totals_b[None], totals_a[None], shared if slope else None)[0]
     return Weighed(
-        cells=len(pairs),
-        covered=(float(weights.sum()) / max(before.n, 1), float(own.sum()) / max(after.n, 1)),
+        cells=len(at_b),
+        covered=beside.covered,
         levels=levels,
         common=(
             float(totals_b[:, 1].sum() / totals_b[:, 0].sum()),
@@ -140,7 +191,7 @@ def weigh(
         ),
         spread=spread,
         freedom=free,
-        extras=_extras(b.extras[at_b], a.extras[at_a], weights, factor),
+        extras=beside.extras(),
     )
 
 
@@ -186,61 +237,114 @@ def _factors(b: Array, a: Array, shared: Index | None) -> Array:
     return clipped
 
 
-class _Pair:
-    """Both sides along one way of clustering, with the weights of all draws."""
+class Pair:
+    """Both sides along one way of clustering, with the weights of all draws.
+
+    The first draw is the log as it is. ``filled`` counts the clusters of each side that have a
+    request in a common cell.
+    """
 
     def __init__(
         self, b: Sums, a: Sums, at_b: Index, at_a: Index, weights: Array, shared: Index | None,
-        once: Array,
+        once_b: Array, once_a: Array,
     ) -> None:  # fmt: skip
         self.weights, self.shared = weights, shared
         self.b, self.a, self.at_b, self.at_a = b, a, at_b, at_a
-        self.once = once
+        self.once_b, self.once_a = once_b, once_a
         self.filled = tuple(
             int((side.moments[:, at, 0].sum(axis=1) > 0).sum())
             for side, at in ((b, at_b), (a, at_a))
         )
-        self.moments_b = self._draw(b, at_b)
-        self.moments_a = self._draw(a, at_a)
+        self.moments_b = self._draw(b, at_b, once_b)
+        self.moments_a = self._draw(a, at_a, once_a)
 
-    def _draw(self, sums: Sums, at: Index) -> Array:
+    def _draw(self, sums: Sums, at: Index, once: Array) -> Array:
         flat = sums.moments[:, at].reshape(sums.clusters, -1)
-        drawn: Array = (self.once[:, : sums.clusters] @ flat).reshape(len(self.once), len(at), -1)
+        drawn: Array = (once @ flat).reshape(len(once), len(at), -1)
         return drawn
 
     def levels(self) -> Array:
         """Figures of each draw, shape (draws, ``METRICS``, 2)."""
+        return np.concatenate([self.means()[:, None], self.quantiles(QUANTILES)], axis=1)
+
+    def means(self) -> Array:
+        """Means at the mix of before in each draw, shape (draws, 2)."""
         factor = _factors(self.moments_b, self.moments_a, self.shared)
         share = self.weights / self.weights.sum()
         mean_b = (self.moments_b[:, :, 1] / np.maximum(self.moments_b[:, :, 0], 1e-12)) @ share
         means_a = self.moments_a[:, :, 1] / np.maximum(self.moments_a[:, :, 0], 1e-12) * factor
-        mean_a = means_a @ share
+        return np.stack([mean_b, means_a @ share], axis=-1)
+
+    def ratios(self) -> Array:
+        """Value over x, where each cell has the x of before; shape (draws, 2)."""
+        x = self.moments_b[0, :, 2]
+        share = x / max(float(x.sum()), 1e-12)
+        sides = [
+            (m[:, :, 1] / np.maximum(m[:, :, 2], 1e-12)) @ share
+            for m in (self.moments_b, self.moments_a)
+        ]
+        return np.stack(sides, axis=-1)
+
+    def quantiles(self, levels: Sequence[float]) -> Array:
+        """Quantiles at the mix of before in each draw, shape (draws, levels, 2)."""
         nothing = np.ones(len(self.at_b))
-        quantiles_b = self._quantiles(self.b, self.at_b, self.moments_b, nothing)
-        quantiles_a = self._quantiles(self.a, self.at_a, self.moments_a, factor[0])
-        return np.stack(
-            [
-                np.concatenate([mean_b[:, None], quantiles_b], axis=1),
-                np.concatenate([mean_a[:, None], quantiles_a], axis=1),
-            ],
-            axis=-1,
-        )
+        factor = _factors(self.moments_b[:1], self.moments_a[:1], self.shared)[0]
+        b = self._quantiles(self.b, self.at_b, self.moments_b, self.once_b, nothing, levels)
+        a = self._quantiles(self.a, self.at_a, self.moments_a, self.once_a, factor, levels)
+        return np.stack([b, a], axis=-1)
 
-    def _quantiles(self, sums: Sums, at: Index, moments: Array, factor: Array) -> Array:
-        """Quantiles of the weighted cells in each draw, shape (draws, ``QUANTILES``).
+    def within(self, limit_s: float) -> Array:
+        """Shares of the requests that took no longer than a limit, shape (draws, 2)."""
+        nothing = np.ones(len(self.at_b))
+        factor = _factors(self.moments_b[:1], self.moments_a[:1], self.shared)[0]
+        sides = []
+        for sums, at, moments, once, scale in (
+            (self.b, self.at_b, self.moments_b, self.once_b, nothing),
+            (self.a, self.at_a, self.moments_a, self.once_a, factor),
+        ):
+            step = np.log(BIN_STEP) * sums.width
+            cell, cluster, count, place = self._placed(sums, at, scale, step)
+            edge = np.log(max(limit_s, BIN_FROM_S) / BIN_FROM_S) / step
+            sides.append(self._below(sums, at, moments, once, cell, cluster, count, edge - place))
+        return np.stack(sides, axis=-1)
 
-        Draws are linear in the distribution function (Bahadur 1966, Ann. Math. Stat. 37:577): where
-        a draw has more mass below the quantile, its own lies as much further down.
-        """
+    def _placed(
+        self, sums: Sums, at: Index, factor: Array, step: float
+    ) -> tuple[Index, Index, Array, Array]:
+        """Entries of the histogram in common cells: cell, cluster, count, lower end in bins."""
         to = np.full(sums.moments.shape[1], -1)
         to[at] = np.arange(len(at))
         cell = to[sums.cell]
         kept = np.flatnonzero(cell >= 0)
-        cell, count = cell[kept], sums.count[kept]
+        cell = cell[kept]
+        place = sums.bin[kept] + (np.log(factor) / step)[cell]
+        return cell, sums.cluster[kept], sums.count[kept], place
+
+    def _below(
+        self, sums: Sums, at: Index, moments: Array, once: Array, cell: Index, cluster: Index,
+        count: Array, part: Array,
+    ) -> Array:  # fmt: skip
+        """The share below a level in each draw; ``part`` of an entry, clipped, lies below it."""
+        under = count * np.clip(part, 0.0, 1.0)
+        below = np.bincount(cluster * len(at) + cell, under, sums.clusters * len(at))
+        drawn = once @ below.reshape(sums.clusters, len(at))
+        share = self.weights / self.weights.sum()
+        found: Array = (drawn / np.maximum(moments[:, :, 0], 1e-12)) @ share
+        return found
+
+    def _quantiles(
+        self, sums: Sums, at: Index, moments: Array, once: Array, factor: Array,
+        levels: Sequence[float],
+    ) -> Array:  # fmt: skip
+        """Quantiles of the weighted cells in each draw, shape (draws, levels).
+
+        Draws are linear in the distribution function (Bahadur 1966, Ann. Math. Stat. 37:577): where
+        a draw has more mass below the quantile, its own lies as much further down.
+        """
         share = self.weights / self.weights.sum()
         step = np.log(BIN_STEP) * sums.width
         # Lower ends of bins, in bins; one that lies across two is shared out to both.
-        place = sums.bin[kept] + (np.log(factor) / step)[cell]
+        cell, cluster, count, place = self._placed(sums, at, factor, step)
         whole = np.floor(place).astype(np.int64)
         low = int(whole.min())
         mass = count * (share / moments[0, :, 0])[cell]
@@ -250,18 +354,14 @@ class _Pair:
         bins += np.bincount(whole - low + 1, mass * part, size)
         upto = np.concatenate([[0.0], np.cumsum(bins) / bins.sum()])
         ends = low + np.arange(size + 1.0)
-        cluster = sums.cluster[kept]
-        out = np.empty((len(self.once), len(QUANTILES)))
-        for column, q in enumerate(QUANTILES):
+        out = np.empty((len(once), len(levels)))
+        for column, q in enumerate(levels):
             found = np.interp(q, upto, ends)
-            under = count * np.clip(found - place, 0.0, 1.0)
-            below = np.bincount(cluster * len(at) + cell, under, sums.clusters * len(at))
-            drawn = self.once[:, : sums.clusters] @ below.reshape(sums.clusters, len(at))
-            below_share = (drawn / np.maximum(moments[:, :, 0], 1e-12)) @ share
-            level = np.clip(q + below_share[0] - below_share, 0.0, 1.0)
+            below = self._below(sums, at, moments, once, cell, cluster, count, found - place)
+            level = np.clip(q + below[0] - below, 0.0, 1.0)
             out[:, column] = np.interp(level, upto, ends)
-        levels: Array = BIN_FROM_S * np.exp(step * out)
-        return levels
+        values: Array = BIN_FROM_S * np.exp(step * out)
+        return values
 
     def spread(self, levels: Array) -> Array:
         """Standard error of log(after / before) of each metric over the draws."""

@@ -13,7 +13,13 @@ from ttftdoctor.prefixes.rungs import Asked, Walk, actual_of, ends, lifetime, ro
 
 
 def by_content(
-    rows: Rows, at: Index, trie: Trie, one: Cached, replica: Index | None, asked: Asked
+    rows: Rows,
+    at: Index,
+    trie: Trie,
+    one: Cached,
+    replica: Index | None,
+    asked: Asked,
+    bytes_per_token: float | None = None,
 ) -> Walk:
     """The rungs of prompts whose blocks are known.
 
@@ -25,6 +31,8 @@ def by_content(
         One cache for all requests.
     replica
         The logged replica of each, as a number; None where the log names none.
+    bytes_per_token
+        The measure by which text was cut into blocks; None where blocks or tokens are logged.
     """
     actual = actual_of(rows, at)
     where, how, count = replica, "logged", 1 if replica is None else int(replica.max()) + 1
@@ -40,9 +48,12 @@ def by_content(
     below = apart.hits(ttl.value, size).astype(float)
     step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, below)
     names = f"{count} replicas, each with a cache of its own"
+    ideal = "one endless cache for all requests, empty at the start"
+    if bytes_per_token is not None:
+        ideal += f"; text is cut into blocks at {bytes_per_token:.2f} bytes a token"
     steps = [
-        Step("ideal", one.hits().astype(float), "exact",
-             "one endless cache for all requests, empty at the start"),
+        Step("ideal", one.hits().astype(float),
+             "exact" if bytes_per_token is None else "inferred", ideal),
         Step("expiry", one.hits(ttl.value).astype(float), ttl.basis, ttl.says),
         Step("capacity", one.hits(ttl.value, None if size is None else size * count).astype(float),
              room.basis, room.says),

@@ -34,7 +34,7 @@ def exact(
     """The ladder, the curves and the shared beginnings of a log whose prompts have blocks."""
     at, trie, one = shared.at, shared.trie, shared.one
     session, replica = rows.session[at], _logged_replicas(rows, at)
-    walk = by_content(rows, at, trie, one, replica, asked)
+    walk = by_content(rows, at, trie, one, replica, asked, log.bytes_per_token)
     costs = costs_of(at, asked, lines, till)
     keys = keys_of(rows, at)
     found = ladder(rows.inputs[at], walk.steps, walk.limits, costs, keys)
@@ -69,6 +69,9 @@ def exact(
         ancestry=ancestry(trie, one),
         breakers=breakers,
         breakers_says=looked_at,
+        notes=() if shared.chained else (
+            "the ids of prompt blocks do not chain; ids that do were made from them",
+        ),
         reconciled=beside_log(rows, at, walk, keys),
         lacks=lacking(
             found, has_lines=costs.seconds is not None, exact=True,

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from ttftdoctor.measure.caches import Cached
 
 #: A limit is believed if it explains this part of what an endless cache would have found more.
-EXPLAINS = 0.5
+EXPLAINS = 0.25
+#: ... if up to it at least this part was found,
+FOUND = 0.5
 #: ... and if that was at least this part of the reusable tokens.
 WORTH = 0.02
+#: ... and if what it denies of the finds is at most this part of the misses that it explains.
+DENIES = 0.1
 #: On either side of a limit at least so many requests must have found and missed something.
 FEWEST = 5
 
@@ -104,6 +108,10 @@ def threshold(values: Array, got: Array, missed: Array, owner: Index) -> Found |
         _different(owner[within][got[within] > 0]) >= FEWEST
         and _different(owner[beyond][missed[beyond] > 0]) >= FEWEST
     )
+    denied, explained = float(got[beyond].sum()), float(missed[beyond].sum())
+    kept, lost = float(got[within].sum()), float(missed[within].sum())
+    if denied > DENIES * explained or kept < FOUND * (kept + lost):
+        return None
     if explains < EXPLAINS or not enough:
         return None
     ordered = values[order]

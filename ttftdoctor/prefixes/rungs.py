@@ -89,10 +89,17 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
         got = np.minimum(or_zero(actual), ideal)[some]
         seen = threshold(gap[some], got, ideal[some] - got, np.arange(len(some)))
     ttl = lifetime(asked, Inferred(seen, None))
+    if ttl.basis == "inferred":
+        # The longer a pause, the more of others comes in between.
+        says = f"{ttl.says}; whether entries expire or others need their room, blocks would tell"
+        ttl = Limit(ttl.value, ttl.basis, says)
     alive = ideal if ttl.value is None else np.where(gap <= ttl.value, ideal, 0.0)
-    moved = rows.moved[at]
-    named = "replica" in rows.scopes and bool(np.isfinite(moved).any())
-    stayed = np.where(moved == 1, 0.0, alive) if named else alive
+    named = "replica" in rows.scopes and bool(np.isfinite(rows.moved[at]).any())
+    stayed = alive
+    if named:
+        held, rest = (values[at] for values in _at_same_replica(rows))
+        near = np.minimum(ideal, held)
+        stayed = near if ttl.value is None else np.where(rest <= ttl.value, near, 0.0)
     step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, stayed)
     steps = [
         Step("ideal", ideal, "inferred",
@@ -100,7 +107,7 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
         Step("expiry", alive, ttl.basis, ttl.says),
         Step("capacity", alive, "unknown", "what else was cached is not known without blocks"),
         Step("routing", stayed, "logged" if named else "unknown",
-             "turns that went to another replica than the one before find nothing" if named else
+             "a turn finds what the last turn at its own replica left" if named else
              "the log names no replicas"),
     ]  # fmt: skip
     steps += ends(stayed, step, least, how_rounded, actual, rows.cached_logged)
@@ -110,6 +117,20 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
         {s.id: s.says for s in steps},
     )  # fmt: skip
     return Walk(tuple(steps), limits)
+
+
+def _at_same_replica(rows: Rows) -> tuple[Array, Array]:
+    """Tokens that the last turn of the session at the same replica left, and seconds since then."""
+    replica = rows.scopes["replica"].codes
+    order = np.lexsort((np.arange(rows.n), replica, rows.session))
+    same = (rows.session[order][1:] == rows.session[order][:-1]) & (rows.session[order][1:] >= 0)
+    same &= replica[order][1:] == replica[order][:-1]
+    now, before = order[1:][same], order[:-1][same]
+    held, rest = np.zeros(rows.n), np.full(rows.n, np.inf)
+    held[now] = or_zero(rows.inputs[before]) + or_zero(rows.outputs[before])
+    ended = rows.start[before] + or_zero(rows.e2e[before])
+    rest[now] = or_zero(rows.start[now] - ended)
+    return held, rest
 
 
 def actual_of(rows: Rows, at: Index) -> Array | None:

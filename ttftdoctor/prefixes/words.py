@@ -48,6 +48,11 @@ def _of_ladder(found: Ladder, *, exact: bool) -> str:
     text = f"{most}{share(ideal.share)} of the prompt tokens could come from a cache"
     if ideal.hit_tokens == 0:
         return "no prompt begins like an earlier one: a prefix cache has nothing to keep"
+    if last.id == "actual" and last.share > ideal.share + WORTH:
+        return (
+            f"{share(last.share)} of the prompt tokens came from a cache, more than the "
+            f"{share(ideal.share)} that this log shows to be shared"
+        )
     worst = max(found.rungs[1:], key=lambda rung: rung.lost_tokens)
     known = [rung for rung in found.rungs[1:] if rung.basis != "unknown"]
     if last.id == "actual":
@@ -60,10 +65,11 @@ def _of_ladder(found: Ladder, *, exact: bool) -> str:
         return text + ", so hardly anything is lost"
     if worst.id == "actual" and last.hit_tokens == 0:
         return f"{text}: no cache is at work, or none is counted"
-    return f"{text}; most is lost {_at(worst)}"
+    return f"{text}; most is lost {_at(worst, ideal.hit_tokens - last.hit_tokens)}"
 
 
-def _at(rung: Rung) -> str:
+def _at(rung: Rung, whole: int) -> str:
+    """Where a rung loses, and what: no more than is lost in all, if others give some back."""
     where = {
         "expiry": "because entries expire",
         "capacity": "because the cache is too small",
@@ -71,6 +77,8 @@ def _at(rung: Rung) -> str:
         "rounding": "by rounding to blocks",
         "actual": "for a reason that no known limit explains",
     }[rung.id]
+    if rung.lost_tokens > whole:
+        return f"{where} ({tokens(whole)} tokens)"
     cost = f"{share(rung.lost_share)} of the prompt tokens, {tokens(rung.lost_tokens)}"
     if rung.lost_seconds is not None:
         cost += f", {seconds(rung.lost_seconds)} of prefill"

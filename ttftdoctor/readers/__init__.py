@@ -401,7 +401,8 @@ def _name_unread(frame: pl.DataFrame, tests: list[str]) -> pl.DataFrame:
     if not hit:
         return frame.drop(tests)
     labels = [pl.when(pl.col(name)).then(pl.lit(name[len(UNREAD) + 1 :])) for name in hit]
-    named = pl.concat_str(labels, separator="\n", ignore_nulls=True)
+    # Joined nulls are an empty text, not null.
+    named = pl.concat_str(labels, separator="\n", ignore_nulls=True).replace("", None)
     return frame.with_columns(named.cast(pl.String).alias(UNREAD)).drop(tests)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import AskUser, InputError
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import PARTS_NAMED, Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import COLUMNS, Field
@@ -121,8 +121,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "_error_code": ("error_code", "errcode"),
     "streamed": ("stream", "streamed", "streaming", "is_streaming", "is_stream"),
     "vantage": ("vantage",),
-    "prefix_blocks": ("prefix_blocks", "block_hashes"),
-    "block_tokens": ("block_tokens",),
+    "prefix_blocks": ("prefix_blocks", "block_hashes", "hash_ids", "block_ids"),
+    "block_tokens": ("block_tokens", "block_size", "hash_block_size"),
 }  # fmt: skip
 
 _STAMPS = ("start", "_end", "_first")
@@ -295,7 +295,7 @@ def plan(head: Head, options: Options) -> Plan:
     if not blocks:
         found.pop("prefix_blocks", None)
     prompts = None
-    where = find(records)
+    where = find(records, {p: options.columns[p] for p in PARTS_NAMED if p in options.columns})
     if where is not None and (options.text or not blocks):
         prompts = Prompts(
             where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
@@ -316,9 +316,19 @@ def _apply_map(
 ) -> None:
     by_label = {p.label: p for p in places}
     for canonical, label in options.columns.items():
+        if canonical in PARTS_NAMED:
+            if label.split(".")[0] not in {p.column for p in places}:
+                raise InputError(
+                    f"--map: the log has no field {label!r}", where=head.path,
+                    available=", ".join(list(by_label)[:30]),
+                )  # fmt: skip
+            continue
         name = canonical if canonical in COLUMNS else f"{canonical}_us"
         if name not in COLUMNS:
-            raise InputError(f"--map names no column {canonical!r}", available=", ".join(COLUMNS))
+            raise InputError(
+                f"--map names no column {canonical!r}",
+                available=", ".join((*COLUMNS, *PARTS_NAMED)),
+            )
         if label not in by_label:
             raise InputError(
                 f"--map: the log has no field {label!r}",

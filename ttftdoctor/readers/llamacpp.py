@@ -49,7 +49,9 @@ _OLD_FIELDS = (
 def _recognise(head: Head) -> str | None:
     if head.shape is Shape.TEXT:
         lines = pl.Series("text", head.lines, dtype=pl.String)
-        if (lines.str.starts_with("[GIN]") | lines.str.contains(r"^time=\S+ level=\w+")).any():
+        ollama = lines.str.contains(r"\[GIN\] \d")
+        ollama |= lines.str.contains(r"(?:^|\s)time=\S+ level=\w+ source=")
+        if ollama.any():  # it carries the engine's lines in its own
             return None
         if lines.str.contains(_SLOT).any():
             return "slot and task lines of llama-server"

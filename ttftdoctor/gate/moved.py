@@ -1,0 +1,387 @@
+"""What moved inside the service where a gate fails, as sentences with their figures.
+
+Everything here is measured on both sides: the metrics at equal mix, and the accounts of the ledger
+at equal mix. What only the log that is checked can tell (a moment, a route, a place in the prompt)
+is added to a sentence, never made into one. The largest in seconds of TTFT comes first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+
+from ttftdoctor.diagnosis import ACCOUNTS
+from ttftdoctor.gate.baseline import Baseline
+from ttftdoctor.gate.metrics import QUANTILE
+from ttftdoctor.gate.records import Checked, Moved
+from ttftdoctor.gate.seen import Seen, Step
+from ttftdoctor.measure.mix import EXTRAS, Cell, Tally
+from ttftdoctor.measure.weigh import covered, weigh
+from ttftdoctor.report import clean, title
+from ttftdoctor.units import count, milliseconds, seconds, share
+
+#: An account of the ledger has moved if its mean grew by both: seconds, and a share of the mean.
+LEAST_S, LEAST_SHARE = 0.005, 0.03
+#: A metric has moved if its change is as sure as this by itself (no correction: it explains a
+#: failure that was found already) and not smaller than this.
+SURE, LEAST_POINTS, LEAST_COST = 0.05, 0.02, 0.02
+#: A route is named where this part of the cached tokens that were lost lies on it.
+ON_ONE_ROUTE = 0.8
+#: How wide the classes of the mix may become: turns, lengths and fresh tokens a class.
+_WIDTHS = ((1, 1, 1), (1, 2, 2), (3, 2, 4), (6, 4, 0), (0, 4, 0), (0, 0, 0))
+
+_QUEUES = ("queue_behind_repeated", "queue_behind_new", "queue_other")
+_BEHIND = {
+    "queue_behind_repeated": " behind repeated prefill",
+    "queue_behind_new": " behind new prefill",
+    "queue_other": "",
+}
+
+
+def moved(
+    baseline: Baseline, current: Baseline, metrics: Sequence[Checked], seen: Seen | None
+) -> tuple[Moved, ...]:
+    """Say what moved, the largest first.
+
+    Parameters
+    ----------
+    metrics
+        All metrics judged over all traffic.
+    seen
+        What the log that is checked tells by itself; None where only its sums are known.
+    """
+    by = {m.metric: m for m in metrics if m.scope.model is None and m.scope.route is None}
+    accounts = accounts_beside(baseline, current)
+    found = [
+        *_reuse(by, baseline, current, seen),
+        *_costs(by, seen),
+        *_change(by, seen),
+        *_waiting(by, accounts),
+        *_others(by),
+    ]
+    found.sort(key=lambda m: -m.figures.get("ttft_s", 0.0))
+    return tuple(found)
+
+
+# --- reuse ----------------------------------------------------------------------------------------
+
+
+def _reuse(
+    by: Mapping[str, Checked], baseline: Baseline, current: Baseline, seen: Seen | None
+) -> list[Moved]:
+    """The cached share fell: from what, since when, on which route, and why."""
+    hits = by.get("hit_share")
+    if not _worse(hits) or hits is None or hits.baseline is None or hits.current is None:
+        return []
+    if hits.baseline - hits.current < LEAST_POINTS:
+        return []
+    was, now = hits.baseline, hits.current
+    figures = {"before": was, "after": now}
+    route = route_of_loss(baseline.tally("hits"), current.tally("hits"))
+    text = f"cached share fell from {share(was)} to {share(now)}"
+    step = None if seen is None else _step_of(seen, route, was)
+    if route is not None:
+        text = f"cached share fell from {share(route[1])} to {share(route[2])}"
+        figures |= {"route_before": route[1], "route_after": route[2]}
+    if step is not None:
+        text = f"cached share fell from {share(step.before)} to {share(step.after)}"
+        text += f" after {_clock(step.at)}"
+        figures |= {"step_before": step.before, "step_after": step.after}
+    if route is not None:
+        text += f" on route {clean(route[0], 80)}"
+    cause = "hit_share"
+    if seen is not None:
+        said, named = _why_lost(seen, was, figures)
+        text += said
+        cause = named or cause
+    slope, tokens = by.get("prefill_slope"), _input_tokens(baseline)
+    if slope is not None and slope.baseline is not None and tokens is not None:
+        figures["ttft_s"] = (was - now) * tokens / 1e3 * slope.baseline / 1e3
+        text += f"; worth about {seconds(figures['ttft_s'])} of prefill a request"
+    return [Moved(cause, text, figures)]
+
+
+def _why_lost(seen: Seen, was: float, figures: dict[str, float]) -> tuple[str, str | None]:
+    """What the prompts themselves say about a lost cache."""
+    text, cause = "", None
+    named = next((c for c in seen.causes if c.cause in _OF_REUSE), None)
+    if named is not None:
+        cause = named.cause
+    same = ""
+    if seen.shared is not None:
+        figures["shared"] = seen.shared
+        if seen.shared >= was - LEAST_POINTS:
+            same = f"same content: the prompts still share {share(seen.shared)} of their tokens"
+    b = seen.breaker
+    if b is not None and b.habit != "once":
+        figures["position_tokens"] = float(b.position_tokens)
+        known = [clean(b.kind, 40).replace("_", " "), f"in {clean(b.section, 40)}"]
+        what = ", ".join(word for word in known if "unknown" not in word)
+        broken = f"the prefix changes at token {count(b.position_tokens)}"
+        text = "; " + "; ".join(part for part in (same, broken) if part)
+        text += f" ({what})" if what else ""
+    elif same:
+        text = f"; {same}"
+        text += "" if named is None else f"; {clean(title(named.cause), 120)}"
+    elif seen.shared is not None:
+        text = f"; the prompts share no more than {share(seen.shared)} of their tokens"
+    elif named is not None:
+        text = f"; {clean(title(named.cause), 120)}"
+    return text, cause
+
+
+_OF_REUSE = (
+    "cache_busting_prefix", "cache_eviction", "affinity_loss", "repeated_prefix_no_reuse",
+)  # fmt: skip
+
+
+def _step_of(seen: Seen, route: tuple[str, float, float] | None, was: float) -> Step | None:
+    """The moment of the fall, if what came before it looks like the baseline."""
+    step = seen.steps.get(route[0] if route is not None else "")
+    level = was if route is None else route[1]
+    return step if step is not None and abs(step.before - level) <= 0.1 else None
+
+
+def route_of_loss(before: Tally | None, after: Tally | None) -> tuple[str, float, float] | None:
+    """The one of several routes on which the cached share fell: name, share then, share now.
+
+    Both tallies are sums of cached tokens over input tokens, in thousands.
+    """
+    if before is None or after is None:
+        return None
+    was, now = _by_route(before), _by_route(after)
+    both = sorted(was.keys() & now.keys())
+    if len(both) < 2:
+        return None
+    lost = {
+        name: max(was[name][0] / was[name][1] - now[name][0] / now[name][1], 0.0) * now[name][1]
+        for name in both
+    }
+    total = sum(lost.values())
+    first = max(both, key=lambda name: lost[name])
+    everything = sum(now[name][1] for name in both)
+    # A route that is nearly all of the traffic says nothing about where.
+    if total <= 0 or lost[first] < ON_ONE_ROUTE * total or now[first][1] >= 0.9 * everything:
+        return None
+    return first, was[first][0] / was[first][1], now[first][0] / now[first][1]
+
+
+def _by_route(tally: Tally) -> dict[str, tuple[float, float]]:
+    """Cached and input tokens of each route, in thousands."""
+    out: dict[str, tuple[float, float]] = {}
+    sums = tally.by_session.moments.sum(axis=0)
+    for cell, (_, cached, size, *_) in zip(tally.cells, sums.tolist(), strict=True):
+        had = out.get(cell.route, (0.0, 0.0))
+        out[cell.route] = had[0] + cached, had[1] + size
+    return {name: pair for name, pair in out.items() if pair[1] > 0}
+
+
+def _input_tokens(side: Baseline) -> float | None:
+    """Mean input tokens of a request."""
+    tally = side.tally("hits")
+    if tally is None or not tally.n:
+        return None
+    return float(tally.by_session.moments[:, :, 2].sum()) * 1e3 / tally.n
+
+
+# --- costs ----------------------------------------------------------------------------------------
+
+
+def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
+    """What the same work costs: prefill by the token and by the request, decode by the token."""
+    out = []
+    since = ""
+    if seen is not None and seen.change is not None and seen.change.at is not None:
+        since = f" since {_clock(seen.change.at)}"
+        if seen.change.version is not None:
+            since += f" (version {clean(seen.change.version, 80)})"
+    slope, mean = by.get("prefill_slope"), by.get("ttft_mean")
+    if _dearer(slope) and slope is not None and slope.baseline is not None:
+        figures = _figures(slope)
+        if slope.change_share is not None and mean is not None and mean.baseline is not None:
+            # Prefill is at most all of TTFT: the rest of the sum is in other sentences.
+            figures["ttft_s"] = min(slope.change_share, 10.0) * mean.baseline
+            if mean.change is not None:
+                figures["ttft_s"] = min(figures["ttft_s"], max(mean.change, 0.0))
+        out.append(
+            Moved(
+                "deploy_regression" if since else "prefill_slope",
+                f"prefill costs {milliseconds(slope.current)} per 1,000 tokens instead of "
+                f"{milliseconds(slope.baseline)}{since}",
+                figures,
+            )
+        )
+    fixed = by.get("prefill_fixed")
+    size = 1.0 if fixed is not None and fixed.unit == "s" else 1e-3
+    if (
+        fixed is not None
+        and fixed.change is not None
+        and _dearer(fixed)
+        and fixed.change * size >= LEAST_S
+    ):
+        figures = _figures(fixed) | {"ttft_s": fixed.change * size}
+        was, now = (
+            seconds(None if v is None else v * size) for v in (fixed.baseline, fixed.current)
+        )
+        out.append(
+            Moved("fixed_overhead", f"every request pays {now} before prefill instead of {was}",
+                  figures)
+        )  # fmt: skip
+    decode = by.get("decode_per_token")
+    if _dearer(decode) and decode is not None:
+        size = 1e3 if decode.unit == "s" else 1.0
+        was, now = (
+            milliseconds(None if v is None else v * size) for v in (decode.baseline, decode.current)
+        )
+        out.append(
+            Moved("decode_per_token", f"decode takes {now} a token instead of {was}",
+                  _figures(decode))
+        )  # fmt: skip
+    return out
+
+
+def _change(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
+    """The same work takes longer since a moment within the log that is checked.
+
+    The cost line is that of before the moment, so that its slope does not show it.
+    """
+    if seen is None or seen.change is None or _dearer(by.get("prefill_slope")) or not _late(by):
+        return []
+    c = seen.change
+    text = f"since {_clock(c.at) or 'one moment'}"
+    if c.version is not None:
+        text += f" (version {clean(c.version, 80)})"
+    if c.scope is not None:
+        text += f" on {clean(c.scope, 80)}"
+    text += (
+        f" the same work takes {c.ratio:.2f} times as long, worth {seconds(c.seconds)} a request"
+    )
+    figures = {"ratio": c.ratio, "ttft_s": c.seconds}
+    return [Moved("deploy_regression", text, figures)]
+
+
+def _late(by: Mapping[str, Checked]) -> bool:
+    """Whether a metric of TTFT or of the queue failed."""
+    return any(name in by and by[name].outcome == "fail" for name in (*QUANTILE, "queue"))
+
+
+def _figures(metric: Checked) -> dict[str, float]:
+    named = {"before": metric.baseline, "after": metric.current, "change": metric.change}
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _worse(metric: Checked | None) -> bool:
+    """Whether a metric got worse as surely as one test alone must be."""
+    if metric is None or metric.change is None:
+        return False
+    sure = metric.outcome == "fail" or (metric.p_value is not None and metric.p_value <= SURE)
+    return sure and (metric.change > 0) == (metric.worse == "up") and metric.change != 0
+
+
+def _dearer(metric: Checked | None) -> bool:
+    if metric is None or not _worse(metric):
+        return False
+    return metric.outcome == "fail" or (metric.change_share or 0.0) >= LEAST_COST
+
+
+# --- waiting --------------------------------------------------------------------------------------
+
+
+def accounts_beside(baseline: Baseline, current: Baseline) -> dict[str, tuple[float, float]]:
+    """Mean seconds of each account of the ledger then and now, at the mix of the baseline.
+
+    Empty where a side has no ledger. Cells are as narrow as leaves nine tenths of the baseline's
+    requests with a counterpart.
+    """
+    before, after = baseline.tally("ttft"), current.tally("ttft")
+    if before is None or after is None or not before.n or not after.n:
+        return {}
+    key = _key(*_WIDTHS[-1])
+    for widths in _WIDTHS:
+        key = _key(*widths)
+        if covered(before, after, key)[0] >= 0.9:
+            break
+    found = weigh(before, after, key, None, draws=2)
+    if found is None:
+        return {}
+    pairs = {name: found.extras[:, EXTRAS.index(name)].tolist() for name in ACCOUNTS}
+    return {
+        name: (was, now)
+        for name, (was, now) in pairs.items()
+        if math.isfinite(was) and math.isfinite(now)
+    }
+
+
+class _key:  # noqa: N801  (reads as a function where it is used)
+    """The wider cell that a cell belongs to."""
+
+    def __init__(self, turns: int, lengths: int, fresh: int) -> None:
+        self.steps = (("turn", turns), ("length", lengths), ("fresh", fresh))
+
+    def __call__(self, cell: Cell) -> Hashable:
+        classes = tuple(
+            -(-getattr(cell, name) // step) if step and getattr(cell, name) >= 0 else -1
+            for name, step in self.steps
+        )
+        return cell.model, cell.route, *classes
+
+
+def _waiting(by: Mapping[str, Checked], accounts: Mapping[str, tuple[float, float]]) -> list[Moved]:
+    """Waiting grew, behind what; the logged queue where there is no ledger.
+
+    Nothing is said where no TTFT failed: more waiting at more demand is no finding by itself.
+    """
+    if not _late(by):
+        return []
+    found = {name: accounts[name] for name in _QUEUES if name in accounts}
+    if found:
+        was, now = (sum(pair[side] for pair in found.values()) for side in (0, 1))
+        level = sum(pair[0] for pair in accounts.values())
+        if now - was < max(LEAST_S, LEAST_SHARE * level):
+            return []
+        grew = max(found, key=lambda name: found[name][1] - found[name][0])
+        part = (found[grew][1] - found[grew][0]) / (now - was)
+        behind = _BEHIND[grew] if part >= 0.5 else ""
+        return [
+            Moved(
+                "queueing_saturation",
+                f"waiting rose from {seconds(was)} to {seconds(now)} a request{behind}",
+                {"before": was, "after": now, "ttft_s": now - was},
+            )
+        ]
+    queue = by.get("queue")
+    if not _worse(queue) or queue is None or queue.change is None or queue.change < LEAST_S:
+        return []
+    return [
+        Moved(
+            "queueing_saturation",
+            f"time in the queue rose from {seconds(queue.baseline)} to {seconds(queue.current)} a "
+            "request",
+            _figures(queue) | {"ttft_s": queue.change},
+        )
+    ]
+
+
+# --- the rest -------------------------------------------------------------------------------------
+
+
+def _others(by: Mapping[str, Checked]) -> list[Moved]:
+    """More requests fail, or are given up."""
+    words = {"error_rate": "requests that fail", "abort_rate": "requests that are given up"}
+    out = []
+    for name, what in words.items():
+        m = by.get(name)
+        if m is not None and _worse(m) and m.outcome == "fail":
+            out.append(
+                Moved(name, f"{what}: {share(m.current)} instead of {share(m.baseline)}",
+                      _figures(m))
+            )  # fmt: skip
+    return out
+
+
+def _clock(stamp: str | None) -> str:
+    """``14:05`` of a time of day; anything else as it is."""
+    if stamp is None:
+        return ""
+    text = clean(stamp, 40)
+    return text[11:16] + "Z" if len(text) == 20 and text[10] == "T" else text

@@ -1,0 +1,308 @@
+"""The contract of a form of the gate's answer, and the words that several forms share.
+
+To add a form:
+
+1. ``gate/reports/NAME.py`` with ``FORM = Form("NAME", ...)``. ``render`` gets a
+   :class:`~ttftdoctor.gate.records.Check` and gives the whole text; it imports no other form.
+2. Every text that may come from a log or a policy (routes, models, paths, sentences) passes
+   :func:`ttftdoctor.report.clean` and then the escaping of that form, also where it looks harmless.
+3. A line in ``gate/forms.py``, and a golden in ``tests/golden/gate/`` that a person has read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ttftdoctor.diagnosis import Interval
+from ttftdoctor.gate.records import Check, Checked, Outcome, Population
+from ttftdoctor.report import Severity, Table, clean, table
+from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share
+
+
+@dataclass(frozen=True)
+class Form:
+    """One form a check can be written in; ``render`` gives the whole document as text."""
+
+    name: str
+    title: str
+    render: Callable[[Check], str]
+
+
+#: The answer in one word, and how it is coloured.
+BADGES: dict[Outcome, tuple[str, Severity]] = {
+    "pass": ("PASS", "good"),
+    "fail": ("FAIL", "bad"),
+    "inconclusive": ("INCONCLUSIVE", "warn"),
+    "invalid": ("INVALID", "unknown"),
+}
+SIGNS: dict[Outcome, str] = {"pass": "✅", "fail": "🔴", "inconclusive": "⚠️", "invalid": "❔"}
+#: The answer about one metric, in a table.
+WORDS: dict[Outcome, str] = {
+    "pass": "pass", "fail": "FAIL", "inconclusive": "unclear", "invalid": "invalid",
+}  # fmt: skip
+#: What a headline begins with that the word before it says already.
+_HEADS = frozenset(
+    {"fail", "pass", "inconclusive", "invalid", "regression", "no regression", "cannot tell",
+     "not compared"}
+)  # fmt: skip
+#: What is looked at first stands first.
+_ORDER: dict[Outcome, int] = {"fail": 0, "invalid": 1, "inconclusive": 2, "pass": 3}
+
+
+# --- figures --------------------------------------------------------------------------------------
+
+
+def shown(value: float | None, unit: str) -> str:
+    """A figure in its unit: ``2.10 s``, ``76.3 ms``, ``81 %``, ``4.2/s``; ``-`` where unknown."""
+    if value is None:
+        return "-"
+    if unit == "s":
+        return seconds(value)
+    if unit == "share":
+        return share(value)
+    if unit == "per_s":
+        return f"{figure(value)}/s"
+    return milliseconds(value)
+
+
+def moved_by(change: float | None, change_share: float | None, unit: str) -> str:
+    """A change: per cent of the baseline where that is known, else in points or in the unit."""
+    if change_share is not None:
+        return signed_share(change_share)
+    if change is None:
+        return "-"
+    if unit == "share":
+        return points(change)
+    sign = "+" if change > 0 else "−" if change < 0 else ""
+    return sign + shown(abs(change), unit)
+
+
+def points(change: float) -> str:
+    """A change of a share in points of per cent: ``−10 pt``, ``+0.4 pt``."""
+    size = abs(100 * change)
+    if size < 0.05:
+        return "0 pt"
+    sign = "+" if change > 0 else "−"
+    return f"{sign}{size:.0f} pt" if size >= 9.95 else f"{sign}{size:.1f} pt"
+
+
+def span(metric: Checked) -> str:
+    """The interval of the change, in the measure in which the change is given."""
+    if metric.interval is None:
+        return "-"
+    low, high = _scaled(metric, metric.interval)
+    by_share = metric.change_share is not None and bool(metric.baseline)
+    ends = [
+        moved_by(None, end, metric.unit) if by_share else moved_by(end, None, metric.unit)
+        for end in (low, high)
+    ]
+    for mark in (" %", " pt", " ms"):
+        if all(end.endswith(mark) for end in ends):
+            ends[0] = ends[0].removesuffix(mark)
+    return f"{ends[0]} to {ends[1]}"
+
+
+def _scaled(metric: Checked, interval: Interval) -> Interval:
+    if metric.change_share is None or not metric.baseline:
+        return interval
+    return interval[0] / metric.baseline, interval[1] / metric.baseline
+
+
+def limit_of(metric: Checked) -> str:
+    """What may be lost: ``10 % and 20 ms``, ``5 pt``; a budget is its own limit."""
+    parts = []
+    if metric.limit_share is not None:
+        parts.append(f"{100 * metric.limit_share:.3g} %")
+    if metric.limit is not None:
+        if metric.unit == "share":
+            parts.append(f"{100 * metric.limit:.3g} pt")
+        else:
+            parts.append(shown(metric.limit, metric.unit))
+    return " and ".join(parts) or "-"
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def called(metric: Checked) -> str:
+    """What is checked, and where: ``TTFT p95, route /chat``."""
+    where = str(metric.scope)
+    name = clean(metric.title, 80)
+    return name if where == "all" else f"{name}, {clean(where, 120)}"
+
+
+def in_order(metrics: Sequence[Checked]) -> list[Checked]:
+    """What failed first, what passed last; else as the policy has it."""
+    return sorted(metrics, key=lambda m: _ORDER[m.outcome])
+
+
+def without_word(check: Check) -> str:
+    """The headline without the answer, which stands before it already."""
+    head, colon, rest = check.headline.partition(": ")
+    text = rest if colon and head.lower() in _HEADS else check.headline
+    return clean(text[:1].upper() + text[1:])
+
+
+def who(side: Population) -> str:
+    """One side in a few words: ``2,000 requests of 410 sessions, 5 runs``."""
+    parts = [f"{count(side.requests)} request{'' if side.requests == 1 else 's'}"]
+    if side.sessions is not None:
+        parts[0] += f" of {count(side.sessions)} session{'' if side.sessions == 1 else 's'}"
+    if side.runs > 1:
+        parts.append(f"{count(side.runs)} runs")
+    return ", ".join(parts)
+
+
+def policy_of(check: Check) -> str:
+    """Which policy was used."""
+    strict = "; an inconclusive answer fails" if check.inconclusive_fails else ""
+    return (clean(check.policy, 300) if check.policy else "built-in limits") + strict
+
+
+def asked(check: Check) -> list[Checked]:
+    """What is compared with the baseline, in the order in which it is shown."""
+    return in_order([m for m in check.metrics if m.budget is None])
+
+
+def budgets(check: Check) -> list[Checked]:
+    """What is held against a fixed budget, in the order in which it is shown."""
+    return in_order([m for m in check.metrics if m.budget is not None])
+
+
+def said(metric: Checked) -> str:
+    """The sentence about one metric, with where it holds."""
+    text = clean(metric.says, 600)
+    where = str(metric.scope)
+    if where != "all" and where not in metric.says:
+        text = f"{clean(where, 120)}: {text}"
+    return text
+
+
+def place(check: Check) -> str:
+    """The file that a finding is pinned to: the policy, else the first log that was checked.
+
+    A finding of a gate is about no line of a source; CI systems want a file nevertheless.
+    """
+    if check.policy:
+        return check.policy
+    paths = [record.path for record in check.current.inputs if record.path not in ("", "-")]
+    return paths[0] if paths else "ttftdoctor.toml"
+
+
+def fingerprint(metric: Checked) -> str:
+    """Equal for the same question in two runs, whatever the figures: 64 hex digits."""
+    key = "\0".join(("ttftdoctor", metric.metric, str(metric.scope), metric.budget or ""))
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def metric_table(check: Check, *, wide: bool = True) -> Table | None:
+    """Every metric: baseline and now at equal mix, the raw change and the change at equal mix."""
+    metrics = asked(check)
+    if not metrics:
+        return None
+    columns = ["metric", "baseline", "now", "raw", "equal mix", "95 % interval"]
+    rows = [
+        [
+            called(m),
+            shown(m.baseline, m.unit),
+            shown(m.current, m.unit),
+            moved_by(m.raw_change, m.raw_change_share, m.unit),
+            moved_by(m.change, m.change_share, m.unit),
+            span(m),
+            *([limit_of(m)] if wide else []),
+            WORDS[m.outcome],
+        ]
+        for m in metrics
+    ]
+    columns += [*(["limit"] if wide else []), "verdict"]
+    return table("metrics", "Metrics", columns, rows, left=(0, len(columns) - 1))
+
+
+def budget_table(check: Check) -> Table | None:
+    """Every budget: what was asked for, and what was measured."""
+    metrics = budgets(check)
+    if not metrics:
+        return None
+    return table(
+        "budgets",
+        "Budgets",
+        ("budget", "measured", "verdict"),
+        ((_budget(m), shown(m.current, m.unit), WORDS[m.outcome]) for m in metrics),
+        left=(0, 2),
+    )
+
+
+def _budget(metric: Checked) -> str:
+    where = str(metric.scope)
+    text = clean(metric.budget or "", 120)
+    return text if where == "all" or where in text else f"{text}, {clean(where, 120)}"
+
+
+def side_table(check: Check) -> Table:
+    """Who was measured on each side, and what part of them has a counterpart on the other."""
+    a, b = check.baseline, check.current
+    rows: list[tuple[str, str | None, str | None]] = [
+        ("label", clean(a.label, 40), clean(b.label, 40)),
+        ("requests", count(a.requests), count(b.requests)),
+        ("sessions", _known(a.sessions), _known(b.sessions)),
+        ("runs", count(a.runs), count(b.runs)),
+        ("set aside as warm-up", count(a.warm_up_requests), count(b.warm_up_requests)),
+        ("with a counterpart", _part(a.covered_share), _part(b.covered_share)),
+        ("models", _few(a.models), _few(b.models)),
+        ("from", _clock(a.start), _clock(b.start)),
+        ("to", _clock(a.end), _clock(b.end)),
+    ]
+    return table("sides", "What was compared", ("", "baseline", "now"), rows, left=(0,))
+
+
+def _known(n: int | None) -> str | None:
+    return None if n is None else count(n)
+
+
+def _part(value: float | None) -> str | None:
+    return None if value is None else share(value)
+
+
+def _few(names: tuple[str, ...]) -> str | None:
+    if not names:
+        return None
+    text = ", ".join(clean(name, 32) for name in names[:2])
+    return text if len(names) <= 2 else f"{text} and {len(names) - 2} more"
+
+
+def _clock(stamp: str | None) -> str | None:
+    return None if stamp is None else clean(stamp, 40).replace("T", " ")[:16]
+
+
+def read_sentences(check: Check) -> list[str]:
+    """Where each side came from, and rows that were not used."""
+    out = []
+    for name, side in (("Baseline", check.baseline), ("Now", check.current)):
+        if not side.inputs:
+            continue
+        where = ", ".join(clean(record.path, 200) for record in side.inputs[:3])
+        if len(side.inputs) > 3:
+            where += f" and {len(side.inputs) - 3} more"
+        read = sum(record.rows_read for record in side.inputs)
+        used = sum(record.rows_used for record in side.inputs)
+        text = f"{name}: {where}: {count(read)} rows read, {count(used)} used"
+        if read > used:
+            reasons: dict[str, int] = {}
+            for record in side.inputs:
+                for reason, n in record.rows_rejected.items():
+                    reasons[reason] = reasons.get(reason, 0) + n
+            text += f", {count(read - used)} rejected"
+            if reasons:
+                text += " (" + ", ".join(f"{clean(r, 80)} {n:,}" for r, n in reasons.items()) + ")"
+        out.append(text + ".")
+    return out
+
+
+def open_questions(check: Check) -> list[str]:
+    """The sentence of every metric that failed or could not be decided."""
+    return [said(m) for m in in_order(check.metrics) if m.outcome != "pass"]

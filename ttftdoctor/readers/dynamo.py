@@ -1,0 +1,262 @@
+"""NVIDIA Dynamo: the request trace of its frontend, and the frontend's own log as JSON lines.
+
+The trace (``DYN_REQUEST_TRACE=1``) wraps each record into ``{"timestamp": ..., "event": {...}}``,
+except to some sinks; both are read, and packed segments too. A ``request_end`` record has the
+figures (milliseconds from the arrival at the frontend) and chained hashes of the prompt's full
+blocks; ``request_payload`` and tool records of the same request are passed over. Records without a
+session have no times at all. Older names of the schema are the same.
+
+The frontend's log (``DYN_LOGGING_JSONL=true``) has a ``request completed`` event a request, with
+the TTFT as a text and 0 tokens where no token came.
+
+``prefill_wait_time_ms`` is the wait until the router sends the prompt to a worker: the worker's own
+queue is inside ``prefill_time_ms``. With routing by cache, ``cached_tokens`` is the router's
+estimate, not what the worker did. It cannot tell: the worker's queue; requests with several
+samples or images, which the trace leaves out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+import polars as pl
+
+from ttftdoctor.chains import chained
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import LINE, Field
+
+_SCHEMAS = ("dynamo.request.trace.", "dynamo.agent.trace.")
+_SESSIONS = ("session_id", "trajectory_id", "program_id")
+_FIGURES = (
+    "request_id", "x_request_id", "model", "input_tokens", "output_tokens", "cached_tokens",
+    "request_received_ms", "prefill_wait_time_ms", "ttft_ms", "total_time_ms",
+)  # fmt: skip
+_REPLAY: dict[str, Any] = {
+    "trace_block_size": pl.String,
+    "input_length": pl.String,
+    "input_sequence_hashes": pl.List(pl.UInt64),
+}
+_RECORD: dict[str, Any] = {
+    "schema": pl.String,
+    "event_type": pl.String,
+    "event_time_unix_ms": pl.String,
+    "agent_context": pl.Struct(dict.fromkeys(_SESSIONS, pl.String)),
+    "request": pl.Struct(
+        {
+            **dict.fromkeys(_FIGURES, pl.String),
+            "worker": pl.Struct({"prefill_worker_id": pl.String}),
+            "replay": pl.Struct(_REPLAY),
+        }
+    ),
+}
+_TRACE = {"event": pl.Struct(_RECORD), **_RECORD}
+_LOG = (
+    "message", "timestamp", "time", "level", "target", "request_id", "x_request_id", "model",
+    "endpoint", "request_type", "status", "elapsed_ms", "input_tokens", "output_tokens", "ttft_ms",
+    "prefill_worker_id",
+)  # fmt: skip
+_DONE = "request completed"
+
+_TRACE_FIELDS = {
+    "request_id": Field("x_request_id, request_id", "", "the client's id, or the frontend's"),
+    "session_id": Field("agent_context.session_id", "", "from the client's headers"),
+    "start": Field("request_received_ms", "ms since 1970", "arrival at the frontend"),
+    "model": Field("model", "", "Dynamo's name"),
+    "replica": Field("worker.prefill_worker_id", "", "the worker of the prefill"),
+    "input_tokens": Field("input_tokens", "tokens", "cached ones are in it"),
+    "cached_tokens": Field(
+        "cached_tokens", "tokens", "with routing by cache: the router's estimate"
+    ),
+    "output_tokens": Field("output_tokens", "tokens", "Dynamo's name"),
+    "ttft_us": Field("ttft_ms", "ms", "from the arrival at the frontend"),
+    "e2e_us": Field("total_time_ms", "ms", "from the arrival at the frontend"),
+    "queue_us": Field("prefill_wait_time_ms", "ms", "until the router sent it to a worker"),
+    "status": Field("event_type", "", "the trace does not tell failures apart", "assumed"),
+    "prefix_blocks": Field(
+        "replay.input_sequence_hashes", "", "hashes stand for a block and all before it"
+    ),
+    "block_tokens": Field("replay.trace_block_size", "tokens", "as logged"),
+    "vantage": Field("", "", "the frontend is a gateway before the workers", "assumed"),
+}
+_LOG_FIELDS = {
+    "request_id": Field("x_request_id, request_id", "", "the client's id, or the frontend's"),
+    "start": Field("timestamp - elapsed_ms", "", "the event is written at the end", "derived"),
+    "model": Field("model", "", "Dynamo's name"),
+    "replica": Field("prefill_worker_id", "", "the worker of the prefill"),
+    "route": Field("endpoint", "", "Dynamo's name"),
+    "input_tokens": Field("input_tokens", "tokens", "0 stands for unknown"),
+    "output_tokens": Field("output_tokens", "tokens", "Dynamo's name"),
+    "ttft_us": Field("ttft_ms", "ms", "from the arrival at the frontend"),
+    "e2e_us": Field("elapsed_ms", "ms", "from the arrival at the frontend"),
+    "status": Field("status", "", "Dynamo's name"),
+    "streamed": Field("request_type", "", "stream or unary"),
+    "vantage": Field("", "", "the frontend is a gateway before the workers", "assumed"),
+}
+_ESTIMATE = (
+    "cached tokens of a Dynamo trace may be the router's estimate: what the worker reused is in "
+    "the worker's own log"
+)
+_UNTIMED = "Dynamo traces have times only for requests with a session in their headers"
+
+
+def _inner(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    event = record.get("event")
+    return event if isinstance(event, Mapping) else record
+
+
+def _fields_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    inside = record.get("fields")
+    return inside if isinstance(inside, Mapping) else record
+
+
+def _kind(head: Head) -> str:
+    for record in head.records:
+        if str(_inner(record).get("schema", "")).startswith(_SCHEMAS):
+            return "trace"
+        fields = _fields_of(record)
+        if fields.get("message") == _DONE and {"elapsed_ms", "request_type"} <= fields.keys():
+            return "log"
+    return ""
+
+
+def _recognise(head: Head) -> str | None:
+    return {
+        "trace": "records of the schema dynamo.request.trace",
+        "log": "request completed events with elapsed_ms and request_type",
+    }.get(_kind(head))
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    del options
+    if _kind(head) == "log":
+        return Plan(dict.fromkeys((*_LOG, "fields", "span"), pl.String), _from_log)
+    return Plan(_TRACE, _from_trace, whole=True)
+
+
+def _flat(chunk: Raw) -> tuple[Raw, bool]:
+    """One column a figure, whether a record was wrapped or not, and whether its hashes chain."""
+    event = pl.col("event").struct
+    top = {name: (event.field(name), pl.col(name)) for name in _RECORD}
+
+    def of(name: str, *path: str) -> pl.Expr:
+        return pl.coalesce(
+            reduce(lambda place, key: place.struct.field(key), path, place) for place in top[name]
+        )
+
+    replay = ("request", "replay")
+    hashes = of(*replay, "input_sequence_hashes")
+    frame = chunk.frame.select(
+        LINE,
+        *(of(name).alias(name) for name in ("schema", "event_type", "event_time_unix_ms")),
+        pl.coalesce(of("agent_context", name) for name in _SESSIONS).alias("session"),
+        *(of("request", name).alias(name) for name in _FIGURES),
+        of("request", "worker", "prefill_worker_id").alias("worker"),
+        of(*replay, "trace_block_size").alias("block"),
+        of(*replay, "input_length").alias("length"),
+        # One hash that is no hash makes what comes after it worthless.
+        pl.when(~hashes.list.eval(pl.element().is_null()).list.any()).then(hashes).alias("ids"),
+    )
+    frame, kept = chained(frame, "ids")
+    return Raw(frame, chunk.options), kept
+
+
+def _from_trace(chunk: Raw) -> Batch:
+    raw, kept = _flat(chunk)
+    kind = raw.text("event_type")
+    size = raw.count("block")
+    sized = size > 0
+    total = raw.duration("total_time_ms", "ms")
+    ended = raw.instant("event_time_unix_ms", "ms")
+    frame = raw.select(
+        {
+            "request_id": pl.coalesce(raw.text("x_request_id"), raw.text("request_id")),
+            "session_id": raw.text("session"),
+            "start": pl.coalesce(raw.instant("request_received_ms", "ms"), ended - total),
+            "model": raw.text("model"),
+            "replica": raw.text("worker"),
+            "input_tokens": pl.coalesce(raw.count("input_tokens"), raw.count("length")),
+            "cached_tokens": raw.count("cached_tokens"),
+            "output_tokens": raw.count("output_tokens"),
+            "ttft_us": raw.duration("ttft_ms", "ms"),
+            "e2e_us": total,
+            "queue_us": raw.duration("prefill_wait_time_ms", "ms"),
+            "status": pl.lit("ok"),
+            "prefix_blocks": pl.when(sized).then("prefix_blocks"),
+            "block_tokens": pl.when(sized).then(size),
+            "vantage": pl.lit("gateway"),
+        },
+        reject=pl.when(~raw.text("schema").str.starts_with("dynamo.").fill_null(False))
+        .then(pl.lit("not_a_trace_record"))
+        .when((kind != "request_end").fill_null(True))
+        .then(pl.lit("not_a_request_end"))
+        .when(raw.text("request_id").is_null() & raw.text("request_received_ms").is_null())
+        .then(pl.lit("no_request")),
+    )
+    notes = []
+    if frame["cached_tokens"].count():
+        notes.append(_ESTIMATE)
+    if frame.filter(pl.col("reject").is_null())["ttft_us"].null_count():
+        notes.append(_UNTIMED)
+    fields = {k: v for k, v in _TRACE_FIELDS.items() if frame[k].count()}
+    if not kept and "prefix_blocks" in fields:
+        fields["prefix_blocks"] = Field(
+            "replay.input_sequence_hashes", "",
+            "hashes do not say what lies before a block; sums that do were made", "derived",
+        )  # fmt: skip
+    return Batch(frame, fields, tuple(notes))
+
+
+def _from_log(chunk: Raw) -> Batch:
+    places = [
+        pl.coalesce(
+            chunk.text(name), chunk.text("fields", f"$.{name}"), chunk.text("span", f"$.{name}")
+        ).alias(name)
+        for name in _LOG
+    ]
+    raw = Raw(chunk.frame.with_columns(places), chunk.options)
+    elapsed = raw.duration("elapsed_ms", "ms")
+    ended = pl.coalesce(raw.instant("time"), raw.instant("timestamp"))
+    tokens = raw.count("input_tokens")
+    word = raw.text("status").str.to_lowercase()
+    kind = raw.text("request_type").str.to_lowercase()
+    frame = raw.select(
+        {
+            "request_id": pl.coalesce(raw.text("x_request_id"), raw.text("request_id")),
+            "start": ended - elapsed,
+            "model": raw.text("model"),
+            "replica": raw.text("prefill_worker_id"),
+            "route": raw.text("endpoint"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "output_tokens": raw.count("output_tokens"),
+            "ttft_us": raw.duration("ttft_ms", "ms"),
+            "e2e_us": elapsed,
+            "status": pl.when(word == "success")
+            .then(pl.lit("ok"))
+            .when(word == "cancelled")
+            .then(pl.lit("aborted"))
+            .otherwise(pl.lit("error")),
+            # The frontend sees all of an unstreamed answer at once.
+            "streamed": pl.when(kind == "stream").then(True).when(kind == "unary").then(False),
+            "vantage": pl.lit("gateway"),
+        },
+        reject=pl.when((raw.text("message") != _DONE).fill_null(True)).then(
+            pl.lit("not_a_request_line")
+        ),
+    )
+    return Batch(frame, {k: v for k, v in _LOG_FIELDS.items() if frame[k].count()}, ())
+
+
+READER = Reader(
+    name="dynamo",
+    title="NVIDIA Dynamo request trace, or frontend log",
+    shapes=(Shape.JSON,),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Dynamo writes times into its trace (DYN_REQUEST_TRACE=1) only for requests with the "
+        "header X-Dynamo-Session-ID, and not what waits in a worker's own queue"
+    ),
+)

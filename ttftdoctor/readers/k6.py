@@ -1,0 +1,161 @@
+"""k6: the points of ``--out json``, where the test measures first tokens by a metric of its own.
+
+k6 itself cannot see the pieces of a stream: ``http_req_waiting`` ends with the first byte, which is
+the headers or a chunk that names the role, and is never used. A test must add a ``Trend`` whose
+name has ``ttft`` or ``first_token`` in it. Each of its points is one request; others belong to it
+by a tag ``request_id``, or by the tags ``vu`` and ``iter``. Points of one metric with the same tags
+are told apart by their order.
+
+A point is stamped when it was added, at the end of an answer, so a request started its duration
+before. A metric declared as time is in ms; for another, the unit is that of its name
+(``ttft_seconds``), or ms. The clock is the client's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import LINE, Field
+from ttftdoctor.units import UNIT_WORDS
+
+_TEXTS = ("type", "metric", "data")
+#: Canonical column to the pattern of metrics that mean it.
+_MEANT = {
+    "ttft_us": r"(?i)ttft|first_?token",
+    "e2e_us": r"(?i)e2e|end_?to_?end|(total|llm|request)_?(duration|latency|time)"
+    r"|^http_req_duration$",
+    "input_tokens": r"(?i)(prompt|input)_?tokens",
+    "output_tokens": r"(?i)(completion|output|generated)_?tokens",
+    "cached_tokens": r"(?i)cached?_(read_)?(input_|prompt_)?tokens",
+}
+_COUNTS = ("input_tokens", "output_tokens", "cached_tokens")
+
+
+def _is_row(record: Mapping[str, Any]) -> bool:
+    kind = record.get("type") in ("Metric", "Point")
+    return kind and "metric" in record and isinstance(record.get("data"), dict)
+
+
+def _recognise(head: Head) -> str | None:
+    if head.records and 2 * sum(map(_is_row, head.records)) >= len(head.records):
+        return "lines of type Metric and Point"
+    return None
+
+
+def _unit(metric: str, declared: set[str], options: Options) -> tuple[str, str]:
+    """The unit of a metric and why."""
+    given = options.units.get(metric)
+    last = re.split(r"[^a-z]+", metric.lower())[-1]
+    if given is not None:
+        return UNIT_WORDS[given], "given with --unit"
+    if metric in declared or metric == "http_req_duration":
+        return "ms", "declared as time, which k6 keeps in ms"
+    if last in UNIT_WORDS and len(metric) > len(last):
+        return UNIT_WORDS[last], f"the name ends in {last}"
+    return "ms", "as k6 keeps its own times"
+
+
+def _points(raw: Raw) -> pl.DataFrame:
+    """One row a point, with what tells requests apart."""
+    tag = {name: raw.text("data", f"$.tags.{name}") for name in ("request_id", "vu", "iter")}
+    walk = pl.concat_str([tag["vu"], tag["iter"]], separator="/")
+    points = raw.frame.select(
+        LINE,
+        raw.text("metric").alias("metric"),
+        pl.coalesce(tag["request_id"], walk).alias("key"),
+        tag["request_id"].alias("request_id"),
+        raw.text("data", "$.value").alias("value"),
+        raw.text("data", "$.time").alias("time"),
+        raw.text("data", "$.tags.status").alias("status"),
+        raw.text("data", "$.tags.expected_response").alias("expected"),
+        raw.text("data", "$.tags.model").alias("model"),
+    ).filter(raw.frame["type"] == "Point")
+    return points.with_columns(pl.int_range(pl.len()).over("metric", "key").alias("nth"))
+
+
+def _pick(points: pl.DataFrame, pattern: str) -> str | None:
+    """The metric that is meant: of several, the one with the shortest name."""
+    names = points.filter(pl.col("metric").str.contains(pattern))["metric"].unique().to_list()
+    # k6's own duration counts only where the test measures none.
+    return min(names, key=lambda n: (n == "http_req_duration", len(n), n), default=None)
+
+
+def _convert(raw: Raw, options: Options) -> Batch:
+    points = _points(raw)
+    timed = raw.frame.filter(raw.frame["type"] == "Metric").filter(
+        pl.col("data").str.json_path_match("$.contains") == "time"
+    )
+    declared = set(timed["metric"].drop_nulls().to_list())
+    metrics = {name: _pick(points, pattern) for name, pattern in _MEANT.items()}
+    rows = points.filter(pl.col("metric") == (metrics["ttft_us"] or ""))
+    for name, metric in metrics.items():
+        if name == "ttft_us":
+            continue
+        others = points.filter((pl.col("metric") == (metric or "")) & pl.col("key").is_not_null())
+        rows = rows.join(
+            others.select("key", "nth", pl.col("value").alias(name)),
+            on=["key", "nth"], how="left", maintain_order="left",
+        )  # fmt: skip
+    made = Raw(rows, raw.options)
+    units = {n: _unit(metrics[n] or "", declared, options) for n in ("ttft_us", "e2e_us")}
+    e2e = made.duration("e2e_us", units["e2e_us"][0], strict=False)
+    code = made.text("status").cast(pl.Int64, strict=False)
+    bad = (code >= 400) | (code == 0) | ~made.boolean("expected")
+    frame = made.select(
+        {
+            "request_id": made.text("request_id"),
+            "start": made.instant("time", strict=False) - e2e,
+            "model": made.text("model"),
+            **{name: made.count(name, strict=False) for name in _COUNTS},
+            "ttft_us": made.duration("value", units["ttft_us"][0]),
+            "e2e_us": e2e,
+            "status": pl.when(code == 429)
+            .then(pl.lit("rate_limited"))
+            .when(bad.fill_null(False))
+            .then(pl.lit("error"))
+            .otherwise(pl.lit("ok")),
+            "vantage": pl.lit("client"),
+        }
+    )
+    fields = {
+        "request_id": Field("tags.request_id", "", "a tag of the test"),
+        "start": Field("time - " + (metrics["e2e_us"] or ""), "", "added at the end", "derived"),
+        "model": Field("tags.model", "", "a tag of the test"),
+        **{name: Field(metrics[name] or "", "tokens", "by its name") for name in _COUNTS},
+        **{name: Field(metrics[name] or "", *units[name]) for name in units},
+        "status": Field("tags.status, tags.expected_response", "", "k6's tags"),
+        "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    }
+    notes = []
+    if rows.height and rows["key"].null_count():
+        notes.append(
+            "points of a request cannot be brought together: tag them with request_id, or run k6 "
+            "with --system-tags vu,iter and its usual ones"
+        )
+    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, tuple(notes))
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    del head
+    convert = partial(_convert, options=options)
+    return Plan(dict.fromkeys(_TEXTS, pl.String), convert, whole=True)
+
+
+READER = Reader(
+    "k6",
+    "k6 points (--out json) with a first-token metric",
+    (Shape.JSON,),
+    _recognise,
+    _plan,
+    lacks=(
+        "k6 sees no first token by itself: add a Trend named ttft_ms to the test, with a tag "
+        "request_id on each of its points and on those of tokens and duration"
+    ),
+)
