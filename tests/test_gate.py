@@ -18,8 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from typer.testing import CliRunner
 
+import ttftdoctor
 from ttftdoctor import simulator
+from ttftdoctor.cli import app
 from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.gate.baseline import LIMIT_BYTES, SCHEMA, TALLIES, Baseline, merged
 from ttftdoctor.gate.estimate import Estimate, holm, rates
@@ -965,3 +968,22 @@ def test_cells_know_their_names() -> None:
     tally = synthetic(1, 50)
     assert all(isinstance(c, Cell) and c.demand == c.running == c.beside == -1
                for c in tally.cells)  # fmt: skip
+
+
+def test_what_users_feel_most_leads_and_a_release_in_mid_log_shows_in_the_slope(
+    tmp_path: Path,
+) -> None:
+    """The service becomes dearer half way through the log: the line before it is not all of it."""
+    main, canary = tmp_path / "main.jsonl", tmp_path / "canary.jsonl"
+    for path, treatment in ((main, ["--treatment", "rollback"]), (canary, [])):
+        served = CliRunner().invoke(
+            app, ["simulate", "release_slower", "--seed", "3", *treatment, "-o", str(path)]
+        )
+        assert served.exit_code == 0, served.output
+    found = ttftdoctor.check(str(canary), str(main))
+    assert found.outcome == "fail"
+    assert "mean TTFT" in found.headline
+    slope = next(m for m in found.metrics if m.metric == "prefill_slope")
+    assert slope.outcome == "fail"
+    assert slope.change_share is not None
+    assert slope.change_share > 0.2

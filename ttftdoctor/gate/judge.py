@@ -766,7 +766,7 @@ def _size(record: Checked) -> str:
 def _headline(outcome: Outcome, judged: Sequence[Checked], policy: Policy) -> str:
     worst = sorted(
         (m for m in judged if m.outcome == outcome),
-        key=lambda m: (m.p_adjusted is None, m.p_adjusted or 0.0, not METRICS[m.metric].headline),
+        key=lambda m: (not METRICS[m.metric].headline, -_times_limit(m)),
     )
     if outcome == "fail":
         more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
@@ -780,6 +780,13 @@ def _headline(outcome: Outcome, judged: Sequence[Checked], policy: Policy) -> st
     doubt = [m.title for m in judged if m.outcome == "inconclusive"]
     rest = f"; cannot tell: {', '.join(doubt)}" if doubt else ""
     return f"No regression: {lead.says}{rest}"
+
+
+def _times_limit(checked: Checked) -> float:
+    """How many times what may be lost is lost; both limits count."""
+    pairs = ((checked.change, checked.limit), (checked.change_share, checked.limit_share))
+    times = [abs(change) / limit for change, limit in pairs if change is not None and limit]
+    return min(times, default=0.0)
 
 
 def _notes(sides: _Sides, policy: Policy) -> list[str]:

@@ -23,7 +23,7 @@ from ttftdoctor.diagnosis import Diagnosis, Input
 from ttftdoctor.examine import Examined
 from ttftdoctor.gate.warmup import WarmUp, warm_up_of
 from ttftdoctor.intake import Log
-from ttftdoctor.measure.lines import Lines, Prefill
+from ttftdoctor.measure.lines import AFTER, Lines, Prefill
 from ttftdoctor.measure.mix import (
     BLOCKS,
     MOST_VALUES,
@@ -391,10 +391,12 @@ def _lines(rows: Rows, lines: Lines | None) -> tuple[Line, ...]:
         every = np.ones(rows.n, dtype=bool)
         return _line(rows, lines.main, every, names[0] if len(names) == 1 else "")
     out: list[Line] = []
-    for code, line in sorted(lines.before().by_model.items()):
-        name = names[code] if code < len(names) else ""
+    for code, line in sorted(lines.by_model.items()):
+        # Where the service changed in mid-log, each stretch has a line and counts by its requests.
+        model = code % AFTER
+        name = names[model] if model < len(names) else ""
         out += _line(rows, line, lines.codes == code, name)
-    return tuple(out)
+    return _lines_together(out)
 
 
 def _line(rows: Rows, line: Prefill, mask: np.ndarray, name: str) -> tuple[Line, ...]:
