@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,3 +108,33 @@ def test_without_drawings_the_answer_is_the_same() -> None:
     assert plain.charts == type(plain.charts)()
     assert plain.to_dict() == drawn.to_dict()
     assert "charts" not in drawn.to_dict()
+
+
+ODD = [
+    "tab\there",
+    "back\\slash",
+    'quote"d',
+    "line\nend",
+    "\r",
+    "\x01",
+    "\x7f",
+    "中文",
+    "\\n",
+    "/",
+    "\\u0041",
+]
+
+
+@pytest.mark.parametrize("shape", ["list", "object"])
+def test_what_is_escaped_in_a_nested_value_stays_json(tmp_path: Path, shape: str) -> None:
+    """Prompts hold code: tabs and backslashes must not tear the JSON around them."""
+    rows = []
+    for text in ODD:
+        nested: Any = [{"role": "user", "content": text}]
+        rows.append({"n": 1, "body": nested if shape == "list" else {"messages": nested}})
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with closing(Source(str(log))) as source:
+        frames = [chunk.frame for chunk in source.chunks({"n": pl.String, "body": pl.String})]
+    texts = pl.concat(frames)["body"].to_list()
+    assert [json.loads(text) for text in texts] == [row["body"] for row in rows]

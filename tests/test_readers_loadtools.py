@@ -127,7 +127,7 @@ def frame(value: dict[str, Any]) -> dict[str, str]:
     return {"response": f"data: {json.dumps(value)}\n\n"}
 
 
-AIPERF = {
+AIPERF: dict[str, Any] = {
     "metadata": {
         "session_num": 0, "x_request_id": "req-001", "x_correlation_id": "sess-7f",
         "conversation_id": "c", "turn_index": 0, "credit_issued_ns": nanos(-0.001),
@@ -145,7 +145,7 @@ AIPERF = {
     },
     "error": None,
 }  # fmt: skip
-GUIDELLM = {
+GUIDELLM: dict[str, Any] = {
     "type_": "generative_request_stats", "request_id": "req-001", "request_args": "SECRET",
     "output": "SECRET",
     "info": {"status": "completed", "conversation_id": "sess-7f", "turn_index": 0,
@@ -154,7 +154,7 @@ GUIDELLM = {
     "prompt_tokens": 12_000, "cached_tokens": 9_000, "output_tokens": 160,
     "time_to_first_token_ms": 840.0,
 }  # fmt: skip
-GENAI_PERF = {
+GENAI_PERF: dict[str, Any] = {
     "timestamp": nanos(0),
     "request_inputs": {
         "payload": json.dumps({"model": "m", "stream": True}), "session_id": "sess-7f"
@@ -170,7 +170,7 @@ GENAI_PERF = {
         {"response": "data: [DONE]\n\n"},
     ],
 }  # fmt: skip
-INFERENCE_PERF = {
+INFERENCE_PERF: dict[str, Any] = {
     "start_time": START_S, "end_time": START_S + 3.24, "request": "{}", "response": "SECRET",
     "info": {
         "request_metrics": {"text": {"input_tokens": 11_990}},
@@ -185,7 +185,7 @@ INFERENCE_PERF = {
     },
     "error": None,
 }  # fmt: skip
-REPLAY = {
+REPLAY: dict[str, Any] = {
     "user_id": "sess", "request_idx": 0, "trace_id": "7f", "request_type": "streaming",
     "input_tokens": 12_000, "output_tokens_actual": 160, "cache_hit_blocks": 140, "ttft": 0.84,
     "ttlt": 3.24, "success": True, "error_message": "", "request_start_time": START_S,
@@ -392,7 +392,7 @@ def test_aiperf_says_when_the_client_was_late(tmp_path: Path) -> None:
 
 # --- GuideLLM -----------------------------------------------------------------------------------
 
-LAYOUT_A = {"benchmarks": [{"args": {"model": "m"}, "benchmarks": [
+LAYOUT_A: dict[str, Any] = {"benchmarks": [{"args": {"model": "m"}, "benchmarks": [
     {"mode": "synchronous", "rate": None, "errors": [], "concurrencies": [], "results": [
         {"request": {"id": "q1", "prompt": "SECRET", "prompt_token_count": 1500}, "output": "",
          "prompt_token_count": 1510, "output_token_count": 200, "start_time": 1_790_000_000.0,
@@ -402,7 +402,7 @@ LAYOUT_A = {"benchmarks": [{"args": {"model": "m"}, "benchmarks": [
         {"request": {"id": "q2", "prompt_token_count": 1502}, "output_token_count": 9,
          "start_time": 1_790_000_011.0, "end_time": 1_790_000_012.0, "first_token_time": 0.25}]},
 ]}]}  # fmt: skip
-LAYOUT_B = {"benchmarks": [{
+LAYOUT_B: dict[str, Any] = {"benchmarks": [{
     "type_": "generative_benchmark", "worker": {"backend_model": "m"}, "args": {},
     "start_time": 1_790_000_000.0, "end_time": 1_790_000_060.0,
     "requests": {
@@ -991,9 +991,8 @@ def damaged(name: str, count: int, seed: int) -> str:
                 yield json.dumps(record)[: draw.randrange(1, 80)]
             elif isinstance(record, list):
                 at = draw.randrange(len(record))
-                junk = [str(draw.choice(_JUNK)).replace("\x00", "") for _ in range(2)]
-                more = junk[: draw.randrange(3)]
-                yield [*record[:at], *more, *record[at + 1 :]]
+                cells = [str(draw.choice(_JUNK)).replace("\x00", "") for _ in range(2)]
+                yield [*record[:at], *cells[: draw.randrange(3)], *record[at + 1 :]]
             elif name == "burstgpt-replay":
                 # Entries with other keys are no such log; what is in them may be anything.
                 key = draw.choice(list(record))

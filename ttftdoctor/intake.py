@@ -166,6 +166,14 @@ def _read_source(
         reader, evidence = catalog.reader_for(source.head)
     else:
         reader, evidence = catalog.reader_named(named), "named with --format"
+        if source.head.shape not in reader.shapes:
+            shapes = " or ".join(shape.value for shape in reader.shapes)
+            raise InputError(
+                f"{reader.name} is read from {shapes}",
+                where=path,
+                why=f"this is {source.head.shape.value}",
+                help="leave --format out, or name another one",
+            )
     plan = reader.plan(source.head, options)
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []

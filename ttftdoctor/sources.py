@@ -910,7 +910,7 @@ def _read_lines(data: bytes, schemas: Schemas) -> pl.DataFrame:
     if structs:
         try:
             texts = {**schema, **dict.fromkeys(structs, pl.String)}
-            frame = pl.read_ndjson(data, schema=texts)
+            frame = _unbroken(data, pl.read_ndjson(data, schema=texts))
             return frame.with_columns(
                 pl.col(name).str.json_decode(kind) for name, kind in structs.items()
             )
@@ -918,7 +918,42 @@ def _read_lines(data: bytes, schemas: Schemas) -> pl.DataFrame:
             # Decoding is the stricter way; a few lines can afford the slow one.
             if len(data) > 2**16:
                 raise
-    return pl.read_ndjson(data, schema=dict(schema))
+    return _unbroken(data, pl.read_ndjson(data, schema=dict(schema)))
+
+
+#: An escape that is lost where an object or array is read as text (those of quotes and line ends
+#: are kept).
+_LOST_ESCAPE = re.compile(rb'\\[^"n]')
+
+
+def _unbroken(data: bytes, frame: pl.DataFrame) -> pl.DataFrame:
+    """The frame with the JSON of nested values as it stands in the lines.
+
+    Read as text, nested values come without most of the escapes in their strings: a tab or a
+    backslash in a prompt would make it no JSON any more. Such values are taken from the lines.
+    """
+    if _LOST_ESCAPE.search(data) is None:
+        return frame
+    opens = r"^\s*[\[{]"
+    nested = [
+        column.name
+        for column in frame
+        if column.dtype == pl.String
+        and "'" not in column.name
+        and "\\" not in column.name
+        and column.str.contains(opens).any()
+    ]
+    lines = [line for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
+    if not nested or len(lines) != frame.height:
+        return frame
+    whole = pl.Series(lines)
+    return frame.with_columns(
+        pl.when(pl.col(name).str.contains(opens))
+        .then(pl.coalesce(whole.str.json_path_match(f"$['{name}']"), pl.col(name)))
+        .otherwise(pl.col(name))
+        .alias(name)
+        for name in nested
+    )
 
 
 def _frame_of(
