@@ -621,7 +621,7 @@ def test_the_command(logs: dict[str, str], place: Path) -> None:
     [
         (["--remedy", "nothing"], "there is no remedy"),
         (["--prediction", "no-such-file.json"], "cannot be read"),
-        (["--json", "-", "--markdown", "-"], "only one"),
+        (["--json", "-", "--markdown", "-"], "both go to standard output"),
     ],
 )
 def test_refusals_of_the_command(logs: dict[str, str], arguments: list[str], words: str) -> None:
