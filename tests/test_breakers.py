@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ttftdoctor.prefixes.breakers import FIXES, KINDS, Breaker, Found, find, look
 from ttftdoctor.prefixes.kinds import agree, differ, differ_tools, is_id, spots
-from ttftdoctor.prefixes.pairs import _listed
+from ttftdoctor.prefixes.pairs import _kept_behind, _listed
 from ttftdoctor.prefixes.texts import (
     book,
     cut,
@@ -214,6 +214,8 @@ TIMES: dict[str, Callable[[int], str]] = {
     "words": lambda i: (START + dt.timedelta(days=i)).strftime("Today is %A, %B %d, %Y"),
     "german": lambda i: (START + dt.timedelta(days=i)).strftime("%d.%m.%Y"),
     "chinese": lambda i: (START + dt.timedelta(days=i)).strftime("%Y年%m月%d日"),
+    "hours": lambda i: at(i).strftime("Il est %Hh%Mm%S."),
+    "ago": lambda i: f"Last seen {37 * i % 59 + 60 * i + 1} minutes ago",
     "long": lambda i: at(i).strftime("%d %B %Y at %H:%M:%S UTC"),
 }
 IDS: dict[str, Callable[[int], str]] = {
@@ -252,8 +254,11 @@ def test_what_changes_in_the_system_prompt_is_named(
 
 @pytest.mark.parametrize("lead", LEADS)
 def test_position_and_tokens_are_those_of_an_obvious_count(lead: str) -> None:
-    """Turns: what the earlier prompt held, less the common bytes; else the head they share."""
+    """Turns: what the earlier prompt held, less what is common and the value of its own; else the
+    head they share.
+    """
     made = IDS["uuid"]
+    own = 36
     log = chats(lambda s, t, i: system(f"{lead}{made(i)} {RULES}"), sessions=3, turns=4)
     breaker = only(log.look())
     lost: dict[int, float] = {}
@@ -263,9 +268,9 @@ def test_position_and_tokens_are_those_of_an_obvious_count(lead: str) -> None:
         if row >= 3:
             earlier = log.prompts[row - 3]
             assert earlier is not None
-            lost[row] = (size(earlier) - shared) / BYTES_PER_TOKEN
+            lost[row] = (size(earlier) - shared - own) / BYTES_PER_TOKEN
         elif row:
-            lost[row] = (size(prompt[:1]) - shared) / BYTES_PER_TOKEN
+            lost[row] = (size(prompt[:1]) - shared - own) / BYTES_PER_TOKEN
     got = dict(breaker.lost.select("row", "tokens").iter_rows())
     assert got.keys() == lost.keys()
     for row, tokens in lost.items():
@@ -282,6 +287,33 @@ def test_a_counter_counts() -> None:
     log = singles(lambda s, t, i: system(f"Tokens left: {100000 - 311 * i}. {RULES}"))
     breaker = only(log.look())
     assert (breaker.kind, breaker.habit, breaker.within_session) == ("counter", "unique", 0)
+
+
+@pytest.mark.parametrize("says", ["This is request #{} today.", "Message #{}.", "Trace number {}."])
+def test_a_number_that_rises_counts_whatever_it_is_called(says: str) -> None:
+    for log in (
+        chats(lambda s, t, i: system(f"{says.format(i + 1)} {RULES}")),
+        singles(lambda s, t, i: system(f"{says.format(i + 1)} {RULES}")),
+    ):
+        assert only(log.look()).kind == "counter"
+
+
+@pytest.mark.parametrize(
+    ("kind", "made"),
+    [
+        ("other", lambda r: f"Score so far {r.random():.4f}"),
+        ("other", lambda r: f"Outside it is {r.uniform(10, 30):.1f} degrees"),
+        (
+            "other",
+            lambda r: f"Balance: {r.randint(1, 9)},{r.randint(100, 999)}.{r.randint(10, 99)}",
+        ),
+        ("id", lambda r: "From " + ".".join(str(r.randrange(256)) for _ in range(4))),
+        ("id", lambda r: f"Ticket {r.randrange(10**5, 10**6)}"),
+    ],
+)
+def test_amounts_are_no_ids(kind: str, made: Callable[[random.Random], str]) -> None:
+    breaker = only(chats(lambda s, t, i: system(f"{made(rng(i))}. {RULES}")).look())
+    assert (breaker.kind, breaker.habit, breaker.also) == (kind, "unique", ())
 
 
 def test_fields_of_users_kill_sharing_across_sessions_only() -> None:
@@ -309,6 +341,11 @@ def test_whitespace(known: bool) -> None:
 def test_forms_of_one_text_across_conversations() -> None:
     ends = RULES.replace(" a", "\na"), RULES.replace(" a", "\r\na")
     breaker = only(singles(lambda s, t, i: system(ends[i % 2])).look())
+    assert (breaker.kind, breaker.habit) == ("whitespace", "thrashing")
+    # Line ends make the end of the head longer, by which templates are told.
+    lines = "\n".join(prose(f"line {k}", 3) for k in range(60))
+    ends = lines, lines.replace("\n", "\r\n")
+    breaker = only(singles(lambda s, t, i: system(ends[i // 2 % 2])).look())
     assert (breaker.kind, breaker.habit) == ("whitespace", "thrashing")
     forms = "Café", "Cafe\u0301"
     breaker = only(chats(lambda s, t, i: system(f"{forms[i % 2]} {RULES}"), sessions=5).look())
@@ -345,6 +382,29 @@ def test_a_deploy_is_paid_once(turns: int) -> None:
     assert breaker.requests <= 6
 
 
+@pytest.mark.parametrize("turns", [1, 6])
+def test_a_new_version_counts_nothing(turns: int) -> None:
+    def head(s: int, t: int, i: int) -> Prompt:
+        return system(f"Prompt revision {14 if i < 3 * turns else 15}. {RULES}")
+
+    breaker = only(chats(head, sessions=6, turns=turns).look())
+    assert (breaker.kind, breaker.habit) == ("other", "once")
+
+
+def test_a_clock_that_some_conversations_have() -> None:
+    """The line is there or not, and not only its value differs."""
+
+    def log(some: Callable[[int, int], bool]) -> Log:
+        def head(s: int, t: int, i: int) -> Prompt:
+            line = f"Current time: {TIMES['iso'](i)}\n" if some(s, i) else ""
+            return system(f"{prose('lead')}\n{line}{RULES}")
+
+        return chats(head, sessions=9)
+
+    for some in (lambda s, i: s % 3 == 0, lambda s, i: rng(i).random() < 0.3):
+        assert {b.kind for b in log(some).look().breakers} == {"time"}
+
+
 def test_modes_that_take_turns() -> None:
     modes = [f"Mode {prose(f'mode {k}', 80)}" for k in range(2)]
     breaker = only(chats(lambda s, t, i: system(f"{modes[t % 2]} {RULES}"), turns=8).look())
@@ -361,6 +421,119 @@ def test_documents_before_the_instructions() -> None:
     breaker = only(log.look())
     assert breaker.kind == "changing_context"
     assert breaker.within_session == breaker.requests == 24
+
+
+DOCUMENTS: dict[str, Callable[[int, int], str]] = {
+    "doc": lambda i, k: f"[doc {rng(i * 9 + k).randrange(900)}] ",
+    "date": lambda i, k: f"{at(977 * (i * 9 + k)).date()}: ",
+    "number": lambda i, k: f"{rng(i * 9 + k).randrange(9999)}. ",
+    "url": lambda i, k: f"Source: https://ex.com/{rng(i * 9 + k).getrandbits(32):08x} ",
+    "title": lambda i, k: f"# {prose(f'title {i} {k}', 2)}\n",
+    "none": lambda i, k: "",
+}
+
+
+def documents(i: int, lead: Callable[[int, int], str]) -> str:
+    return "\n\n".join(f"{lead(i, k)}{prose(f'doc {i} {k}', 120)}" for k in range(3))
+
+
+Shape = Callable[[str, str], Prompt]  # the documents, the question
+BEFORE_RULES: dict[str, Shape] = {
+    "system": lambda docs, q: [*system(f"{docs}\n\n{RULES}"), ("messages", f"user\n{q}")],
+    "message": lambda docs, q: [("messages", f"user\nContext:\n{docs}\n\n{RULES}\n\n{q}")],
+    "messages": lambda docs, q: [
+        ("messages", f"user\n{docs}"), ("messages", f"user\n{RULES}"), ("messages", f"user\n{q}"),
+    ],
+    "text": lambda docs, q: [("messages", f"{docs}\n\n{RULES}\n\nuser: {q}")],
+    "behind a head": lambda docs, q: [
+        *system("You are a clerk."), ("messages", f"user\n{docs}\n{RULES}\n{q}"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("lead", DOCUMENTS.values(), ids=DOCUMENTS)
+@pytest.mark.parametrize("shape", BEFORE_RULES.values(), ids=BEFORE_RULES)
+def test_documents_before_what_stays(shape: Shape, lead: Callable[[int, int], str]) -> None:
+    log = Log()
+    for i in range(30):
+        log.add(shape(documents(i, lead), f"Question: {prose(f'q {i}', 12)}"))
+    breaker = only(log.look())
+    assert (breaker.kind, breaker.habit, breaker.requests) == ("changing_context", "unique", 29)
+    assert breaker.tokens_lost == pytest.approx(29 * len(RULES) / 4, rel=0.02)
+
+
+@pytest.mark.parametrize("lead", DOCUMENTS.values(), ids=DOCUMENTS)
+def test_documents_behind_what_stays_are_fine(lead: Callable[[int, int], str]) -> None:
+    """Also where they come back, end in a short sentence, or stand before a question only."""
+    shapes: list[Shape] = [
+        lambda docs, q: [*system(RULES), ("messages", f"user\n{docs}\n\n{q}")],
+        lambda docs, q: [("messages", f"{RULES}\n\n{docs}\n\n{q} Answer in JSON, and be brief.")],
+        lambda docs, q: [("messages", f"user\n{docs}"), ("messages", f"user\n{q}")],
+    ]
+    for shape, several in itertools.product(shapes, (5, 30)):
+        log = Log()
+        for i in range(30):
+            log.add(shape(documents(i % several, lead), f"Question: {prose(f'q {i}', 12)}"))
+        assert log.look().breakers == ()
+
+
+def test_examples_that_are_looked_up_are_no_common_text() -> None:
+    """Short messages that most prompts have, each time at another place: none is long enough."""
+    log = Log()
+    for i in range(30):
+        picked = rng(i).sample(range(12), 10)
+        shots = [("messages", f"user\n{prose(f'shot {k}', 25)}") for k in picked]
+        log.add([*system("You are a clerk."), *shots, ("messages", f"user\n{prose(i)}")])
+    assert log.look().breakers == ()
+    # A text is not found across the border of two messages.
+    for i in range(30):
+        log.add([*system("A clerk."), ("messages", f"{prose(i)}\n{RULES[:150]}"),
+                 ("messages", f"{RULES[150:300]}\n{prose(f'end {i}')}")])  # fmt: skip
+    assert log.look().breakers == ()
+
+
+def test_a_few_texts_in_front_of_what_stays_are_several_templates() -> None:
+    roles = [prose(f"role {k}", 100) for k in range(6)]
+    log = Log()
+    for i in range(60):
+        log.add([("messages", f"You are {roles[i * 7 % 6]}\n{RULES}\n{prose(f'q {i}', 12)}")])
+    assert log.look().breakers == ()
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_changes_itself_could_not_be_shared(known: bool) -> None:
+    """A long file in the midst of the system prompt: only what stands behind it is lost."""
+    lead = prose("lead", 50)
+    log = chats(
+        lambda s, t, i: system(f"{lead}\n<file>{prose(f'file {i}', 900)}</file>\n{RULES}"),
+        known=known,
+    )  # fmt: skip
+    breaker = only(log.look())
+    assert (breaker.kind, breaker.requests) == ("changing_context", 29)
+    want = 0.0
+    for row, prompt in enumerate(log.prompts[1:], 1):
+        assert prompt is not None
+        earlier = log.prompts[row - 6] if row >= 6 else None
+        history = sum(len(text) for _, text in earlier[1:]) if earlier else 0
+        want += (len(f"</file>\n{RULES}") + history) / BYTES_PER_TOKEN
+    assert breaker.tokens_lost == pytest.approx(want, rel=0.01)
+
+
+def test_a_clock_before_a_file_costs_all_but_the_two() -> None:
+    log = chats(
+        lambda s, t, i: [
+            *system(f"It is {TIMES['iso'](i)}. {RULES}"),
+            ("system", f"{prose('second', 60)}\n{prose(f'file {i}', 900)}\n{RULES}"),
+        ],
+        sessions=3, turns=3,
+    )  # fmt: skip
+    breaker = only(log.look())
+    assert breaker.kind == "time"
+    for row, tokens in breaker.lost.select("row", "tokens").iter_rows():
+        earlier = log.prompts[row - 3] if row >= 3 else None
+        history = sum(len(text) for _, text in earlier[2:]) if earlier else 0
+        stays = len(f". {RULES}{prose('second', 60)}\n\n{RULES}") + history
+        assert tokens == pytest.approx(stays / 4, abs=12)
 
 
 # --- tools ----------------------------------------------------------------------------------------
@@ -382,9 +555,11 @@ def test_tools_in_another_order(one: bool, known: bool) -> None:
         rng(i).shuffle(listed)
         return tools_of(listed, one=one) + system("You are a clerk.")
 
-    found = chats(head, known=known).look()
-    assert {(b.kind, b.section) for b in found.breakers} == {("reordered_tools", "tools")}
-    assert sum(b.requests for b in found.breakers) >= 25
+    breaker = only(chats(head, known=known).look())
+    assert (breaker.kind, breaker.section) == ("reordered_tools", "tools")
+    # The first tool comes back, but hardly ever the whole list.
+    assert breaker.habit == "unique"
+    assert breaker.requests >= 28
 
 
 def shuffled(value: object, order: random.Random) -> object:
@@ -400,9 +575,9 @@ def test_keys_in_another_order(one: bool) -> None:
     log = chats(
         lambda s, t, i: tools_of([shuffled(x, rng(i)) for x in TOOLS], one=one) + system(RULES)
     )
-    found = log.look()
-    assert {b.kind for b in found.breakers} == {"reordered_keys"}
-    assert all(b.path and b.path.startswith("tools/0") for b in found.breakers)
+    breaker = only(log.look())
+    assert (breaker.kind, breaker.requests) == ("reordered_keys", 29)
+    assert breaker.path == "tools/0"
     log = chats(
         lambda s, t, i: system(
             "Facts: " + json.dumps(shuffled({"a": 1, "b": [2], "c": "x", "d": {"e": 1}}, rng(i)))
@@ -418,7 +593,10 @@ def test_a_tool_that_comes_and_goes() -> None:
     assert (breaker.kind, breaker.section, breaker.habit) == ("tools_changed", "tools", "thrashing")
     assert breaker.path == "tools/5"
     log = chats(lambda s, t, i: tools_of(TOOLS[: 3 + t], one=False) + system(RULES), turns=4)
-    assert {b.kind for b in log.look().breakers} == {"tools_changed"}
+    breaker = only(log.look())
+    # Each list is new to one session only: the others have had it.
+    assert (breaker.kind, breaker.path, breaker.habit) == ("tools_changed", "tools", "thrashing")
+    assert breaker.requests == 18
 
 
 def test_a_date_inside_a_tool() -> None:
@@ -502,11 +680,53 @@ def test_prompts_that_come_as_one_text() -> None:
             log.add([("messages", f"It is {TIMES['iso'](turn * 4 + s)}.\n{RULES}\n{said}")], s)
     breaker = only(log.look())
     assert (breaker.kind, breaker.section) == ("time", "messages")
+    assert breaker.requests == 19
+    # All that the turn before held behind the clock is lost, not only its first words.
+    for row, tokens in breaker.lost.filter(pl.col("row") >= 4).select("row", "tokens").iter_rows():
+        earlier = log.prompts[row - 4]
+        assert earlier is not None
+        stays = len(earlier[0][1]) - len(f"It is {TIMES['iso'](row)}")
+        assert tokens == pytest.approx(stays / 4, abs=3)
     log = Log()
     for i in range(20):
         log.add([("messages", f"Trace {IDS['uuid'](i)}\n{RULES}\n{prose(i, 10)}")])
     breaker = only(log.look())
     assert (breaker.kind, breaker.requests) == ("id", 19)
+
+
+def test_arguments_in_another_order() -> None:
+    """The arguments of a tool call are JSON within a string of JSON."""
+    log = Log()
+    for turn in range(7):
+        for s in range(4):
+            history: Prompt = [asked(s, 0)]
+            for t in range(turn):
+                plain = {f"{WORDS[k]}{k}": prose(f"{s} {t} {k}", 3) for k in range(5)}
+                arguments = json.dumps(shuffled(plain, rng(turn * 100 + s * 10 + t)))
+                call = {"id": f"call_{s}_{t}", "function": {"name": "go", "arguments": arguments}}
+                history.append(("messages", f"assistant\n{json.dumps([call])}"))
+                history.append(("messages", f"tool\n{prose(f'result {s} {t}', 40)}"))
+            log.add([*system(RULES), *history], s)
+    breaker = only(log.look())
+    assert (breaker.kind, breaker.section) == ("reordered_keys", "messages")
+    assert breaker.requests >= 17
+
+
+def test_values_that_come_back_in_prompts_of_one_text() -> None:
+    """What another conversation sent in the same minute is there, and not lost."""
+    log = Log()
+    for turn in range(6):
+        for s in range(8):
+            said = "".join(text for _, text in [*exchanges(s, 0, turn), asked(s, turn)])
+            log.add([("messages", f"It is {TIMES['minute'](turn)}.\n{RULES}\n{said}")], s)
+    breaker = only(log.look())
+    assert (breaker.kind, breaker.habit) == ("time", "thrashing")
+    history = [sum(len(t) for _, t in [*exchanges(s, 0, turn), asked(s, turn)])
+               for turn in range(5) for s in range(8)]  # fmt: skip
+    # The rules are lost to the first of each minute only, the history to all.
+    want = (sum(history) + 5 * len(RULES)) / 4
+    assert breaker.tokens_lost == pytest.approx(want, rel=0.03)
+    assert breaker.tokens_apart > want + 30 * len(RULES) / 4
 
 
 # --- habits ---------------------------------------------------------------------------------------
@@ -709,6 +929,11 @@ def test_another_model_shares_nothing() -> None:
     log = singles(lambda s, t, i: system(f"Id {IDS['uuid'](i)}. {RULES}"), 20)
     log.models = [f"m{i}" for i in range(20)]
     assert log.look().breakers == ()
+    # Nor where there is no head that tells the model.
+    log = Log()
+    for i in range(20):
+        log.add([("messages", f"Id {IDS['uuid'](i)}. {RULES}")], model=f"m{i}")
+    assert log.look().breakers == ()
 
 
 def test_breakers_of_several_templates_are_added_up() -> None:
@@ -805,6 +1030,19 @@ def test_blocks_tell_a_sliding_window() -> None:
     breaker = only(look(blocks_log(prompts, sessions), None))
     assert (breaker.kind, breaker.section) == ("trimmed_history", "messages")
     assert breaker.position_tokens == 160
+
+
+def test_blocks_of_a_chat_that_grows_a_little_are_not_trimmed() -> None:
+    """Long prompts whose turns add less than a fiftieth, each with a value of its own."""
+    prompts: list[list[int]] = []
+    sessions: list[int] = []
+    for turn in range(4):
+        for s in range(5):
+            body = [1000 * s + k for k in range(300 + 2 * turn)]
+            prompts.append([*HEAD, 100_000 + turn * 5 + s, *body])
+            sessions.append(s)
+    breaker = only(look(blocks_log(prompts, sessions), None))
+    assert (breaker.kind, breaker.requests) == ("unknown", 15)
 
 
 @settings(max_examples=60, deadline=None)
@@ -927,6 +1165,38 @@ def test_where_two_texts_differ(texts: list[tuple[str, str, str]], times: int) -
     ]
     last = [len(beginning(x.encode()[::-1], y.encode()[::-1])) for x, y in zip(a, b, strict=True)]
     assert last_difference(pl.Series(a), pl.Series(b)).tolist() == last
+    # From places in each, and up to them.
+    start = np.array([len(head.encode()) * (times - 1) for head, _, _ in texts])
+    ahead = [x - y for x, y in zip(first, start.tolist(), strict=True)]
+    assert first_difference(pl.Series(a), pl.Series(b), (start, start)).tolist() == ahead
+    stop = tuple(np.array([len(x.encode()) for x in side]) // 2 for side in (a, b))
+    last = [
+        len(beginning(x.encode()[:i][::-1], y.encode()[:j][::-1]))
+        for x, y, i, j in zip(a, b, *stop, strict=True)
+    ]
+    assert last_difference(pl.Series(a), pl.Series(b), (stop[0], stop[1])).tolist() == last
+
+
+@settings(max_examples=80, deadline=None)
+@given(data=st.data())
+def test_what_is_common_behind_values_is_counted_to_the_byte(data: st.DataObject) -> None:
+    """Pieces that stay, with values between: what is kept is all pieces but the first."""
+    makers = [TIMES[n] for n in ("iso", "epoch s", "minute", "words", "rfc 2822")] + [IDS["uuid"]]
+    made = data.draw(st.lists(st.sampled_from(makers), min_size=1, max_size=3))
+    pieces = [prose(f"piece {k} {data.draw(st.integers(0, 9))}", 30) for k in range(len(made) + 1)]
+
+    def text(i: int, end: str) -> str:
+        values = [make(i) for make in made]
+        middle = "".join(f" [{v}] {p}" for v, p in zip(values, pieces[1:], strict=True))
+        return pieces[0] + middle + end
+
+    a, b = (text(i, f"\n{prose(f'end {i}', 9)}") for i in data.draw(st.permutations(range(9)))[:2])
+    at_ = len(beginning(a, b))
+    numbered = book(2, parts_frame([[("messages", a)], [("messages", b)]]))
+    kept = _kept_behind(numbered, np.array([0]), np.array([1]), np.array([at_]))[0]
+    stays = sum(map(len, pieces[1:]))
+    # Words at the end may begin alike; of a value a few bytes may be the same.
+    assert stays <= kept <= stays + 60 * len(made) + 12
 
 
 @given(LETTERS, st.integers(0, 300))

@@ -7,9 +7,11 @@ of a prompt's text is kept, unless it is asked for.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -25,6 +27,7 @@ from ttftdoctor.prefixes.kinds import (
     differ_tools,
 )
 from ttftdoctor.prefixes.pairs import (
+    CONTEXT,
     MOVED,
     OPENING,
     TEMPLATE,
@@ -32,6 +35,7 @@ from ttftdoctor.prefixes.pairs import (
     Looked,
     Pairs,
     by_text,
+    common_bytes,
     common_messages,
 )
 from ttftdoctor.prefixes.stuck import by_blocks
@@ -98,11 +102,20 @@ OFTEN, FEWEST_VALUES = 0.3, 4
 PLAIN: Final = frozenset(
     ("time", "id", "reordered_keys", "reordered_tools", "whitespace", "trimmed_history")
 )
+#: Numbers are counted, though their label says id, where so many of so many go one way.
+SURELY, FEWEST_NUMBERS = 0.95, 4
+#: ... and others where so many do.
+MOSTLY = 0.9
+#: Kinds of which a list of tools has one breaker, whichever tool differs first.
+OF_TOOLS: Final = ("reordered_tools", "reordered_keys", "tools_changed")
 #: Openings of single messages must be broken so often.
 FEWEST_OPENINGS = 3
 #: Characters of text shown before and after the place.
 SHOWN = 60
 EXAMPLES = 3
+_DECIMAL = re.compile(
+    r"[+\-]?(?:\d+[.,]\d+|\d{1,3}(?:,\d{3})*(?:\.\d+)?|\d{1,3}(?:\.\d{3})*(?:,\d+)?)"
+)
 
 
 @dataclass(frozen=True)
@@ -257,23 +270,28 @@ def _of_text(
     per = tokens_per_byte(texts, inputs)
     samples, nearest = _samples(texts, pairs)
     whole = _same_but(samples, nearest)
-    pairs = pairs.with_should(_expected(texts, pairs, whole))
+    pairs = pairs.with_should(_expected(texts, pairs, whole, _own(samples, nearest)))
     kinds, paths = _names(pairs, samples, nearest)
     kinds[(pairs.should - pairs.shared < WORTH) | ~(pairs.sure | whole)] = ""
+    _as_one_list(pairs, kinds, paths)
+    values = _values(texts, pairs)
     out = []
     section = np.array(SECTIONS)[pairs.section]
     groups = sorted({(k, str(s), p) for k, s, p in zip(kinds, section, paths, strict=True) if k})
     for kind, where, path in groups:
         chosen = np.flatnonzero((kinds == kind) & (section == where) & (paths == path))
-        part = pairs.of(_mask(chosen, len(kinds)))
+        part, moves = pairs.of(_mask(chosen, len(kinds))), values.of(chosen)
         mine = [s for s in samples if nearest[s.pair] == s.pair and s.pair in set(chosen.tolist())]
-        habit = _habit(texts, part, rows)
-        if not _stands(kind, habit, part, rows, mine, requests["tenant"], texts):
+        habit = _habit(moves, part, rows)
+        if not _stands(kind, habit, part, moves, rows, mine, requests["tenant"]):
             continue
         later = part.later
         ratio = per[later]
         hinted = any(s.difference is not None and s.difference.hint == "user" for s in mine)
-        changed_once = kind == "user_field" and habit == "once" and not hinted
+        # What changed once is no field of a user, and counts nothing: a new version of the prompt.
+        changed_once = habit == "once" and (
+            kind == "counter" or (kind == "user_field" and not hinted)
+        )
         breaker = _breaker(
             "other" if changed_once else kind, where,
             _place(path, part, texts), habit, requests, later, part.shared * ratio,
@@ -281,7 +299,7 @@ def _of_text(
         )  # fmt: skip
         breaker = replace(
             breaker,
-            within_session=int(((part.basis != TEMPLATE) & (part.basis != OPENING)).sum()),
+            within_session=int((~_is_across(part.basis)).sum()),
             also=_also(texts, pairs, mine, per),
         )
         if show_text and mine:
@@ -293,6 +311,61 @@ def _of_text(
             )
         out.append(breaker)
     return out
+
+
+def _is_across(basis: Index) -> Mask:
+    """Whether a pair is of two conversations."""
+    return np.isin(basis, (TEMPLATE, OPENING, CONTEXT))
+
+
+def _beginning(paths: Sequence[Sequence[str]]) -> list[str]:
+    """The first steps that all paths have in common."""
+    same = takewhile(lambda steps: len(set(steps)) == 1, zip(*paths, strict=False))
+    return [steps[0] for steps in same]
+
+
+def _as_one_list(pairs: Pairs, kinds: np.ndarray[Any, Any], paths: np.ndarray[Any, Any]) -> None:
+    """Name a list of tools by what the places of one kind have in common."""
+    for kind in OF_TOOLS:
+        chosen = (pairs.section == TOOLS) & (kinds == kind)
+        if chosen.any():
+            split = [str(p).split("/") for p in np.unique(paths[chosen].astype(str))]
+            paths[chosen] = "/".join(_beginning(split))
+
+
+@dataclass(frozen=True)
+class _Values:
+    """What stands at the place in the earlier and the later prompt, as numbers, and whether the
+    latter was there before; (pairs,). Of tools it is the whole list.
+    """
+
+    before: Index
+    after: Index
+    seen: Mask
+
+    def of(self, chosen: Index) -> _Values:
+        return _Values(self.before[chosen], self.after[chosen], self.seen[chosen])
+
+
+def _values(texts: Book, pairs: Pairs) -> _Values:
+    """The values of all pairs."""
+    before, after = (texts.at(side, pairs.place) for side in (pairs.earlier, pairs.later))
+    seen, tools = pairs.seen.copy(), pairs.section == TOOLS
+    if tools.any():
+        count = np.bincount(texts.row[texts.section == TOOLS], minlength=texts.n)
+        rows = np.flatnonzero(count > 0)
+        chain = texts.chain(texts.part_hash, np.zeros(texts.n, np.int64))
+        _, first, code = np.unique(
+            chain[texts.offset[rows] + count[rows] - 1], return_index=True, return_inverse=True
+        )
+        listed = np.full(texts.n, -1, dtype=np.int64)
+        listed[rows] = code
+        # Rows are in order, so the first place of a list is that of its first request.
+        new = np.ones(texts.n, dtype=bool)
+        new[rows] = rows[first[code]] == rows
+        before[tools], after[tools] = listed[pairs.earlier[tools]], listed[pairs.later[tools]]
+        seen[tools] = ~new[pairs.later[tools]]
+    return _Values(before, after, seen)
 
 
 def _mask(chosen: Index, n: int) -> Mask:
@@ -312,7 +385,8 @@ def _samples(texts: Book, pairs: Pairs) -> tuple[list[_Sample], Index]:
     key = pl.DataFrame(
         {
             "section": pairs.section, "slot": slot, "moved": pairs.basis == MOVED,
-            "opening": pairs.basis == OPENING, "anchor": np.where(head, pairs.anchor, -1),
+            "opening": pairs.basis == OPENING, "context": pairs.basis == CONTEXT,
+            "anchor": np.where(head, pairs.anchor, -1),
         }
     )  # fmt: skip
     group = key.select(pl.struct(pl.all()).rank("dense"))["section"].cast(pl.Int64).to_numpy() - 1
@@ -370,6 +444,9 @@ def _named(
     if a < 0 or b < 0:
         size = int(texts.part_bytes[max(a, b)]) if max(a, b) >= 0 else 0
         return Difference("changing_context" if size > FIELD_CHARS else "other", 0)
+    if pairs.basis[i] == CONTEXT:
+        # What is new is known by its length alone.
+        return Difference("changing_context" if pairs.gap[i] > FIELD_CHARS else "other", at)
     found = differ(x, y, at)
     if pairs.place[i] < texts.head[pairs.later[i]]:
         return found
@@ -409,19 +486,50 @@ def _same_but(samples: Sequence[_Sample], nearest: Index) -> Mask:
     return out
 
 
-def _expected(texts: Book, pairs: Pairs, same: Mask) -> Index:
-    """What pairs of one template should share: all of the head, and first messages, where only
-    such places differ.
+def _own(samples: Sequence[_Sample], nearest: Index) -> Index:
+    """Bytes of each later prompt that are values of its own, where all else is the same."""
+    own = np.zeros(len(nearest), dtype=np.int64)
+    for sample in samples:
+        own[sample.pair] = sample.difference.own if sample.difference is not None else 0
+    out: Index = np.where(nearest >= 0, own[nearest], 0)
+    return out
+
+
+def _expected(texts: Book, pairs: Pairs, same: Mask, own: Index) -> Index:
+    """What pairs should share, (pairs,): all that is there in both, without what differs.
+
+    Turns should share what they were paired for, less what is not the same in the heads. Pairs of
+    one template should share all of the head, and first messages, where only values of their own
+    differ.
     """
     tail = texts.common_tail(pairs.earlier, pairs.later)
     head = texts.head[pairs.later]
     tools = texts.first_of_section(pairs.later, np.ones_like(pairs.later))
-    rest = np.where(pairs.section == TOOLS, head - tools, head - pairs.place - 1)
-    whole = same & (pairs.basis == TEMPLATE) & (tail >= rest)
+    next_ = np.where(pairs.section == TOOLS, tools, pairs.place + 1)
+    to_the_end = same & (tail >= head - next_)
+    whole = to_the_end & (pairs.basis == TEMPLATE)
     begun = head + common_messages(texts, pairs.earlier, pairs.later)
-    should = np.maximum(texts.bytes_before(pairs.later, begun), pairs.should)
-    out: Index = np.where(whole, should, pairs.should)
-    return out
+    should = np.maximum(texts.bytes_before(pairs.later, begun) - own, pairs.should)
+    out = np.where(whole, should, pairs.should)
+
+    in_head = pairs.place < head
+    turns = ~_is_across(pairs.basis) & in_head
+    apart = np.maximum(pairs.head - pairs.shared - pairs.after, 0)
+    # Of a part that is the same but for its values only these differ; then the next part's.
+    further = same & ~to_the_end & in_head
+    if further.any():
+        rows, place = pairs.later[further], next_[further]
+        a, b = texts.at(pairs.earlier[further], place), texts.at(rows, place)
+        begin = texts.bytes_before(rows, place)
+        begin += common_bytes(texts, a, b, (a >= 0) & (b >= 0), from_end=False)
+        apart[further] = own[further] + np.maximum(
+            pairs.head[further] - pairs.after[further] - begin, 0
+        )
+    apart = np.where(to_the_end, np.minimum(own, apart), apart)
+    out = np.where(turns, np.maximum(out - apart, pairs.shared), out)
+    headed = further & (pairs.basis == TEMPLATE)
+    result: Index = np.where(headed, np.maximum(out, pairs.head - apart), out)
+    return result
 
 
 def _names(
@@ -455,7 +563,13 @@ def _settle(pairs: Pairs, members: Sequence[_Sample], kinds: np.ndarray[Any, Any
     """Decide, over all samples of a place, what numbers and short texts are."""
     _agree(members, kinds)
     numbers = [s for s in members if s.difference and kinds[s.pair] == "number"]
-    counts = _counts([s.difference.values for s in numbers if s.difference])
+    values = [s.difference.values for s in numbers if s.difference]
+    one_way = _one_way(values)
+    # A price, a temperature, a score: no id has a point in it.
+    points = sum(_is_amount(value) for _, value in values)
+    amounts = 2 * points >= len(values)
+    surely = one_way >= SURELY and len(values) >= FEWEST_NUMBERS
+    plainly = one_way >= MOSTLY and not amounts
     turning = any(kinds[s.pair] == "other" and pairs.basis[s.pair] != TEMPLATE for s in members)
     for sample in members:
         d, i = sample.difference, sample.pair
@@ -463,8 +577,10 @@ def _settle(pairs: Pairs, members: Sequence[_Sample], kinds: np.ndarray[Any, Any
         across = pairs.basis[i] == TEMPLATE
         if kinds[i] in ("number", "id") and d.hint == "user" and across:
             kinds[i] = "user_field"
+        elif kinds[i] == "number" and (surely or (plainly and d.hint != "id")):
+            kinds[i] = "counter"
         elif kinds[i] == "number":
-            kinds[i] = "counter" if counts and d.hint != "id" else "id"
+            kinds[i] = "other" if amounts else "id"
         elif kinds[i] == "other" and across and (d.hint == "user" or not turning):
             kinds[i] = "user_field"
 
@@ -483,8 +599,12 @@ def _agree(members: Sequence[_Sample], kinds: np.ndarray[Any, Any]) -> None:
                     kinds[sample.pair] = kind
 
 
-def _counts(values: Sequence[tuple[str, str]]) -> bool:
-    """Whether numbers go one way."""
+def _is_amount(number: str) -> bool:
+    return bool({".", ","} & set(number)) and bool(_DECIMAL.fullmatch(number))
+
+
+def _one_way(values: Sequence[tuple[str, str]]) -> float:
+    """The part of the numbers that go the way that most go."""
     steps = []
     for before, after in values:
         try:
@@ -492,27 +612,26 @@ def _counts(values: Sequence[tuple[str, str]]) -> bool:
         except ValueError:
             continue
     up, down = sum(s > 0 for s in steps), sum(s < 0 for s in steps)
-    return bool(steps) and max(up, down) >= 0.8 * len(steps)
+    return max(up, down) / len(steps) if steps else 0.0
 
 
-def _habit(texts: Book, part: Pairs, rows: Looked) -> Habit:
+def _habit(values: _Values, part: Pairs, rows: Looked) -> Habit:
     """Whether values are new each time, come back, or changed once."""
-    across = (part.basis == TEMPLATE) | (part.basis == OPENING)
+    across = _is_across(part.basis)
     mine = np.isin(rows.anchor, np.unique(part.anchor))
     could = int((mine & rows.turn).sum()) * bool((~across).any())
     could += int((mine & rows.first).sum()) * bool(across.any())
-    moves = np.unique(
-        np.stack([texts.at(part.earlier, part.place), texts.at(part.later, part.place)]), axis=1
-    )
-    back = np.isin(moves[0] * len(texts.texts) + moves[1], moves[1] * len(texts.texts) + moves[0])
+    moves = np.unique(np.stack([values.before, values.after]), axis=1)
+    width = int(moves.max()) + 2
+    back = np.isin(moves[0] * width + moves[1], moves[1] * width + moves[0])
     if not back.any() and (moves.shape[1] == 1 or len(part.later) <= RARE * could):
         return "once"
-    return "thrashing" if part.seen.mean() >= 0.5 else "unique"
+    return "thrashing" if values.seen.mean() >= 0.5 else "unique"
 
 
 def _stands(
-    kind: str, habit: Habit, part: Pairs, rows: Looked, mine: Sequence[_Sample],
-    tenant: pl.Series, texts: Book,
+    kind: str, habit: Habit, part: Pairs, moves: _Values, rows: Looked, mine: Sequence[_Sample],
+    tenant: pl.Series,
 ) -> bool:  # fmt: skip
     """Whether it is a breaker at all: across conversations, a few values are several templates."""
     if (part.basis == OPENING).all() and len(part.later) < FEWEST_OPENINGS:
@@ -522,20 +641,18 @@ def _stands(
     named = sum(s.difference is not None and s.difference.hint == "user" for s in mine)
     if kind == "user_field" and mine and 2 * named >= len(mine):
         return True
-    if kind == "user_field" and _one_each(tenant.gather(part.later), texts, part):
+    if kind == "user_field" and _one_each(tenant.gather(part.later), moves):
         return True
-    values = len(np.unique(texts.at(part.later, part.place)))
+    values = len(np.unique(moves.after))
     could = int((np.isin(rows.anchor, np.unique(part.anchor)) & rows.first).sum())
     return habit == "unique" and values >= FEWEST_VALUES and values >= OFTEN * could
 
 
-def _one_each(tenant: pl.Series, texts: Book, part: Pairs) -> bool:
+def _one_each(tenant: pl.Series, moves: _Values) -> bool:
     """Whether each tenant has one value of its own."""
-    values = pl.DataFrame(
-        {"tenant": tenant, "value": texts.at(part.later, part.place)}
-    ).drop_nulls()
+    values = pl.DataFrame({"tenant": tenant, "value": moves.after}).drop_nulls()
     tenants, pairs = values["tenant"].n_unique(), values.n_unique()
-    return values.height == len(part.later) and tenants > 1 and pairs == tenants
+    return values.height == len(moves.after) and tenants > 1 and pairs == tenants
 
 
 def _place(path: str, part: Pairs, texts: Book) -> str:

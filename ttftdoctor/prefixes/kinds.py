@@ -31,8 +31,13 @@ FIELD_CHARS = 300
 FIELD_LINES = 6
 #: Openings of JSON before a difference that are tried.
 OPENINGS = 12
+#: Less text than this that agrees behind a value that changes does not frame it: the value is the
+#: beginning of something longer.
+FRAME_CHARS = 64
 #: So many further places are named.
 MOST_ALSO = 4
+#: JSON within strings of JSON is looked into so deep.
+INNER = 3
 #: Names of tool definitions that say nothing of their content.
 PLAIN_KEYS: Final = frozenset(
     (
@@ -65,6 +70,7 @@ _COMPACT = r"(?:19|20)\d{2}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])(?:t?\d{4,6}(
 _EPOCH = r"1\d{9}(?:\.\d+)?|1\d{12}|1\d{15}|1\d{18}"
 _TIME = re.compile(
     rf"(?<![\w])(?:(?:{_NUMBERED}|{_WORDED})(?:[t,]?\s?(?:at\s+)?{_CLOCK})?|{_CLOCK}"
+    rf"|\d{{1,2}}h\d{{2}}(?:m\d{{2}}s?)?\b|\d+\s?(?:second|minute|min|hour|day|week)s?\sago\b"
     rf"|(?:{_COMPACT}|{_EPOCH})(?!\w)|{_DAY}\b|{_MONTH}\b(?:\s+\d{{4}})?)",
     re.IGNORECASE,
 )
@@ -104,9 +110,10 @@ class Difference:
     """The first difference of two texts, named.
 
     ``at`` is its place in the earlier text in characters, ``values`` what stands there in each,
-    ``label`` what stands before it in its line. ``hint`` tells if the label names a user's field or
-    an id. ``also`` are later places that change by themselves. ``same_but`` is true where the texts
-    are the same in all but what changes by itself (or in order), as far as the earlier one goes.
+    ``hint`` tells if what stands before it in its line names a user's field or an id. ``also`` are
+    later places that change by themselves. ``same_but`` is true where the texts are the same in all
+    but what changes by itself (or in order), as far as the earlier one goes; ``own`` characters of
+    the later one then stand in such places.
     """
 
     kind: Kind
@@ -116,6 +123,7 @@ class Difference:
     path: str | None = None
     also: tuple[Spot, ...] = ()
     same_but: bool = False
+    own: int = 0
 
 
 def differ(a: str, b: str, at: int) -> Difference:
@@ -128,28 +136,47 @@ def differ(a: str, b: str, at: int) -> Difference:
     at
         Characters that they have in common at their beginning.
     """
-    x, y = _spot(a, at), _spot(b, at)
-    if x and y and x.kind == y.kind and x.start == y.start:
-        also, same = _later(a, b, x, y)
-        label = _label(a, x.start)
-        hint: Literal["user", "id", ""] = ""
-        if x.kind != "time":
-            hint = "user" if _USER_WORD.search(label) else "id" if _ID.search(label) else ""
-        values = a[x.start : x.stop], b[y.start : y.stop]
-        return Difference(x.kind, x.start, values, hint, also=also, same_but=same)
-    if _spacing(a, b, at):
-        return Difference("whitespace", at, same_but=True)
     if _same_json(a, b, at):
         return Difference("reordered_keys", at, same_but=True)
+    x, y = _spot(a, at), _spot(b, at)
+    if x and y and x.kind == y.kind and x.start == y.start:
+        found = _later(a, b, x, y)
+        if found.same or found.frame >= FRAME_CHARS or _is_field(_values(a, b, at)):
+            label = _label(a, x.start)
+            hint: Literal["user", "id", ""] = ""
+            if x.kind != "time":
+                hint = "user" if _USER_WORD.search(label) else "id" if _ID.search(label) else ""
+            values = a[x.start : x.stop], b[y.start : y.stop]
+            return Difference(
+                x.kind, x.start, values, hint, also=found.also, same_but=found.same, own=found.own
+            )
+    if _spacing(a, b, at):
+        return Difference("whitespace", at, same_but=True)
     values = _values(a, b, at)
     start = at
     while start and not a[start - 1].isspace() and a[start - 1] not in "\"'=:<>[](){},":
         start -= 1
-    field = max(len(v) for v in values) <= FIELD_CHARS and all(
-        v.count("\n") < FIELD_LINES for v in values
-    )
+    field = _is_field(values)
+    added = _added(values) if field else None
+    if added:
+        return Difference(added, start, values, same_but=True, own=len(values[1]))
     hint = "user" if _USER.search(_label(a, start)) else ""
     return Difference("other" if field else "changing_context", start, values, hint)
+
+
+def _is_field(values: tuple[str, str]) -> bool:
+    """Whether values are short enough for a field; what is longer is context."""
+    return all(len(v) <= FIELD_CHARS and v.count("\n") < FIELD_LINES for v in values)
+
+
+def _added(values: tuple[str, str]) -> Literal["time", "id"] | None:
+    """The kind of a line that only one of two texts has, if it holds a time or an id."""
+    one, other = sorted(values, key=len)
+    if one.strip():
+        return None
+    # The common beginning may have taken the line's first letters, and left those of the next.
+    found = {spot.kind for spot in spots(other)}
+    return "time" if "time" in found else "id" if "id" in found else None
 
 
 def differ_tools(a: Sequence[str], b: Sequence[str]) -> Difference | None:
@@ -187,9 +214,11 @@ def differ_tools(a: Sequence[str], b: Sequence[str]) -> Difference | None:
     if isinstance(left, str) and isinstance(right, str):
         inner = differ(left, right, agree(left, right))
         if inner.kind in ("time", "id", "number", "whitespace"):
-            return Difference(inner.kind, 0, inner.values, inner.hint, path, same_but=True)
+            own = max(inner.own, len(inner.values[1]))
+            return Difference(inner.kind, 0, inner.values, inner.hint, path, same_but=True, own=own)
     if _is_number(left) and _is_number(right):
-        return Difference("number", 0, (str(left), str(right)), path=path, same_but=True)
+        values = str(left), str(right)
+        return Difference("number", 0, values, path=path, same_but=True, own=len(values[1]))
     return Difference("tools_changed", 0, path=path)
 
 
@@ -222,7 +251,10 @@ def _ids(text: str) -> Iterator[tuple[tuple[int, int], Literal["id", "number"]]]
         if is_id(word.group()):
             yield word.span(), "id"
         else:
-            for number in _NUMBER.finditer(text, *word.span()):
+            # A number goes on behind its point, where the word ends.
+            for number in _NUMBER.finditer(text, word.start()):
+                if number.start() >= word.end():
+                    break
                 yield number.span(), "number"
 
 
@@ -268,23 +300,41 @@ def _label(text: str, start: int) -> str:
     return text[max(0, start - 40) : start].rpartition("\n")[2]
 
 
-def _later(a: str, b: str, x: Spot, y: Spot) -> tuple[tuple[Spot, ...], bool]:
-    """Further places that change, and whether the texts agree in all but such places."""
+@dataclass(frozen=True)
+class _Later:
+    """Further places that change; whether the texts agree in all but such places; characters of the
+    later text in them; characters that agree behind the first.
+    """
+
+    also: tuple[Spot, ...]
+    same: bool
+    own: int
+    frame: int
+
+
+def _later(a: str, b: str, x: Spot, y: Spot) -> _Later:
+    """Follow two texts from one place that changes to the next."""
     also: list[Spot] = []
     i, j = x.stop, y.stop
+    own, frame = y.stop - y.start, 0
+
+    def ended(same: bool) -> _Later:
+        return _Later(tuple(also[:MOST_ALSO]), same, own, frame)
+
     while True:
         step = agree(a[i:], b[j:])
-        i, j = i + step, j + step
+        i, j, frame = i + step, j + step, frame + step
         if i >= len(a) or j >= len(b):
-            return tuple(also[:MOST_ALSO]), i >= len(a)
+            return ended(i >= len(a))
         p, q = _spot(a, i), _spot(b, j)
         # As far as the texts agreed, both spots began equally far back.
         if p is None or q is None or p.kind != q.kind or i - p.start != j - q.start:
-            return tuple(also[:MOST_ALSO]), False
+            return ended(False)
         if p.stop <= i and q.stop <= j:
-            return tuple(also[:MOST_ALSO]), False
+            return ended(False)
         if len(also) < MOST_ALSO:
             also.append(p)
+        own += q.stop - q.start
         i, j = max(p.stop, i), max(q.stop, j)
 
 
@@ -349,9 +399,23 @@ def _texts_differ(a: Sequence[str], b: Sequence[str]) -> tuple[int] | None:
 
 def _canonical(value: Any) -> str:
     try:
-        return json.dumps(value, sort_keys=True)
+        return json.dumps(_opened(value, INNER), sort_keys=True)
     except RecursionError:
         return repr(type(value))
+
+
+def _opened(value: Any, levels: int) -> Any:
+    """A value with JSON objects in its strings opened, as arguments of tool calls are."""
+    if isinstance(value, dict):
+        return {k: _opened(v, levels) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_opened(v, levels) for v in value]
+    if isinstance(value, str) and levels and value[:1] == "{" and value[-1:] == "}":
+        try:
+            return _opened(json.loads(value), levels - 1)
+        except (ValueError, RecursionError):
+            return value
+    return value
 
 
 def same(p: Any, q: Any) -> bool:

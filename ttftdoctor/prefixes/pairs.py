@@ -8,13 +8,16 @@ judged once, against one earlier request.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ttftdoctor.prefixes.kinds import LONGEST, agree
 from ttftdoctor.prefixes.texts import (
+    CHANGING,
     MESSAGES,
     Book,
     Hash,
@@ -31,10 +34,12 @@ from ttftdoctor.prefixes.texts import (
     whole,
 )
 
-#: What a pair rests on: messages that go on; messages that moved; one template; one opening.
-TURN, MOVED, TEMPLATE, OPENING = 0, 1, 2, 3
-#: Bytes at the end of a head by which prompts of one template are found.
-ANCHOR = 128
+#: What a pair rests on: messages that go on; messages that moved; one template; one opening; one
+#: text behind another that is always new.
+TURN, MOVED, TEMPLATE, OPENING, CONTEXT = 0, 1, 2, 3, 4
+#: Characters at the end of a head by which prompts of one template are found, of what is left of
+#: so many bytes when spacing and what changes by itself is taken out.
+ANCHOR, ANCHOR_BYTES = 96, 256
 #: Bytes at the start of a message in which a stamp stands.
 STAMP = 160
 #: Heads are of one template where this part of the longer one is common to both.
@@ -45,10 +50,22 @@ FOLLOWS = 200
 SAME_LENGTH = 0.05
 #: Fewer bytes behind a change are not worth naming.
 WORTH = 64
-#: An opening message is compared so far beyond its first difference.
-OPENING_BYTES = 4096
+#: An opening message is read so far beyond its first difference, to see if it is one template.
+OPENING_BYTES = 512
 #: Openings are looked into in so many pairs of distinct texts.
-OPENING_PAIRS = 20_000
+OPENING_PAIRS = 80_000
+#: Bytes around a change in which its begin and end are looked for; changes followed in a text.
+CHANGE_BEFORE, CHANGE_BYTES, CHANGES = 48, 240, 12
+#: Of prompts that begin alike so many are held against each other, and their first messages.
+CONTEXT_SAMPLE, CONTEXT_MESSAGES = 48, 3
+#: ... in so many groups; what is common is looked for at so many places, by so many characters.
+CONTEXT_GROUPS, PROBES, PROBE = 8, 16, 48
+#: ... must stand in this part of them, and be lost by half of all.
+CONTEXT_SHARE, CONTEXT_FEWEST = 0.8, 4
+#: Bytes by which prompts are found that begin alike.
+OPENING_LENGTHS = (64, 256, 1024, 4096)
+#: What stands between messages that are joined, so that nothing is found across them.
+BETWEEN = "\x00"
 #: A message that one prompt has more often than this says nothing of where it moved.
 MOST_TIMES = 4
 #: A message that moved must have so many bytes to be recognised by itself.
@@ -67,7 +84,8 @@ class Pairs:
     and of its end that is common to both. ``seen`` tells if the later prompt's value at
     this place was there before; ``shift`` by how many messages history moved up. ``anchor`` numbers
     the later one's template, ``alike`` tells how much of the heads is common; pairs that are not
-    ``sure`` have heads of one length only, and may be of two templates.
+    ``sure`` have heads of one length only, and may be of two templates. ``gap`` bytes of the later
+    one stand between the difference and what is common again, where that was looked for (CONTEXT).
     """
 
     earlier: Index
@@ -87,6 +105,7 @@ class Pairs:
     same_anchor: Mask
     sure: Mask
     alike: NDArray[np.float64]
+    gap: Index
 
     def of(self, chosen: Mask) -> Pairs:
         """Some of the pairs."""
@@ -162,9 +181,11 @@ def by_text(book: Book, session: Index, model: Index) -> tuple[Pairs, Looked]:
     heads = _head_key(book, full, np.arange(book.n))
     differ = paired & (heads[first] != heads[np.maximum(before, 0)])
     headed = _templates(book, before[differ], first[differ], seen, anchors, heads[first[differ]])
-    opening, opened = _openings(book, first[~differ], full, group, seen, anchors)
-    found = (going.of(good), headed, opening)
+    opening, opened = _openings(book, first[~differ], full, group, model, seen, anchors)
+    behind = _contexts(book, first[~differ], opening.later, full, model, seen, anchors)
+    found = (going.of(good), headed, opening, behind)
     opened[first[paired]] = True
+    opened[behind.later] = True
     columns = [name for name, _ in opening.columns()]
     together = {name: np.concatenate([getattr(p, name) for p in found]) for name in columns}
     return Pairs(**together), Looked(turn=earlier >= 0, first=opened, anchor=anchors)
@@ -189,7 +210,8 @@ def _anchors(book: Book, model: Index) -> Index:
     used = np.unique(last[last >= 0])
     code = np.zeros(len(book.texts) + 2, dtype=np.int64)
     if len(used):
-        tails = masked(cut(book.texts.gather(used), ANCHOR, tail=True))
+        # Spacing is taken out before the end is taken: line ends make texts longer.
+        tails = masked(cut(book.texts.gather(used), ANCHOR_BYTES, tail=True)).str.tail(ANCHOR)
         code[used] = np.unique(tails.hash(5).to_numpy(), return_inverse=True)[1] + 2
     key = np.where(last >= 0, code[np.maximum(last, 0)], last + 2)
     out[rows] = np.unique(keyed(key.astype(np.uint64), model[rows]), return_inverse=True)[1]
@@ -366,7 +388,7 @@ def _compared(
     a, b = book.at(earlier, place), book.at(later, place)
     section_a, section_b = book.section_at(earlier, place), book.section_at(later, place)
     # Where one has a tool or a message more, sections differ, and nothing of the parts is common.
-    at = _common_bytes(book, a, b, (a >= 0) & (b >= 0) & (section_a == section_b), from_end=False)
+    at = common_bytes(book, a, b, (a >= 0) & (b >= 0) & (section_a == section_b), from_end=False)
     shared = book.bytes_before(later, place) + at
     tail = book.common_tail(earlier, later)
     head_a = book.bytes_before(earlier, book.head[earlier])
@@ -374,7 +396,7 @@ def _compared(
     last_a, last_b = book.head[earlier] - tail - 1, book.head[later] - tail - 1
     within = (last_a >= place) & (last_b >= place)
     after = head_b - book.bytes_before(later, np.maximum(book.head[later] - tail, 0))
-    after += _common_bytes(
+    after += common_bytes(
         book, book.at(earlier, last_a), book.at(later, last_b), within, from_end=True
     )
     shorter, longer = np.minimum(head_a, head_b), np.maximum(head_a, head_b)
@@ -388,10 +410,11 @@ def _compared(
         seen=seen[later] > place, shift=shift, anchor=anchors[later],
         same_anchor=anchors[earlier] == anchors[later], sure=np.ones(len(later), dtype=bool),
         alike=np.where(longer > 0, common / np.maximum(longer, 1), 1.0),
+        gap=np.zeros_like(shared),
     )  # fmt: skip
 
 
-def _common_bytes(book: Book, a: Index, b: Index, both: Mask, *, from_end: bool) -> Index:
+def common_bytes(book: Book, a: Index, b: Index, both: Mask, *, from_end: bool) -> Index:
     """Bytes that the texts of parts have in common; each pair of distinct texts only once."""
     out = np.zeros(len(a), dtype=np.int64)
     chosen = np.flatnonzero(both)
@@ -450,7 +473,7 @@ def _templates(
 
 
 def _openings(
-    book: Book, first: Index, full: Hash, group: Index, seen: Index, anchors: Index
+    book: Book, first: Index, full: Hash, group: Index, model: Index, seen: Index, anchors: Index
 ) -> tuple[Pairs, Mask]:
     """Pairs whose heads agree and whose next message begins as one template.
 
@@ -462,9 +485,10 @@ def _openings(
     opening = book.at(rows, book.head[rows])
     used, code = np.unique(opening, return_inverse=True)
     starts = masked(cut(book.texts.gather(used), STAMP // 2)).hash(1).to_numpy()
+    by_head = keyed(_head_key(book, full, np.arange(book.n)), model)
     by_start = np.zeros(book.n, np.uint64)
-    by_start[rows] = keyed(starts[code], _head_key(book, full, rows))
-    by_session = keyed(_head_key(book, full, np.arange(book.n)), group, anchors)
+    by_start[rows] = keyed(starts[code], by_head[rows])
+    by_session = keyed(by_head, group, anchors)
     in_session = rows[group[rows] >= 0]
     same_session = latest_before(by_session[first], first, by_session[in_session], in_session)
     same_start = latest_before(by_start[first], first, by_start[rows], rows)
@@ -479,18 +503,36 @@ def _openings(
     good = (pairs.section == MESSAGES) & (a >= 0) & (b >= 0)
     good &= pairs.at < np.where(a >= 0, book.part_bytes[a], 0)
     pairs, a, b = pairs.of(good), a[good], b[good]
-    gain = _gain(book, a, b, pairs.at)
-    pairs = pairs.with_should(pairs.shared + gain)
-    return pairs.of(gain >= WORTH), looked
+    one_template = _letters_behind(book, a, b, pairs.at) >= WORTH
+    pairs, a, b = pairs.of(one_template), a[one_template], b[one_template]
+    gain = _kept_behind(book, a, b, pairs.at)
+    pairs = pairs.with_should(pairs.shared + gain).of(gain >= WORTH)
+    return _with_rivals(book, pairs, first, by_head, seen, anchors), looked
 
 
-def _gain(book: Book, a: Index, b: Index, at: Index) -> Index:
-    """Bytes behind the first difference that two texts have in common but for what changes.
+def _with_rivals(
+    book: Book, pairs: Pairs, rows: Index, scope: Hash, seen: Index, anchors: Index
+) -> Pairs:
+    """The same pairs with what another prompt, whose value is the same, holds of the later one."""
+    rival = _same_opening(book, pairs.later, rows, scope)
+    other = np.flatnonzero((rival >= 0) & (rival != pairs.earlier))
+    basis = pairs.basis[other]
+    held = _compared(
+        book, rival[other], pairs.later[other], basis, basis, seen, anchors, np.zeros_like(basis)
+    ).shared
+    ideal = pairs.ideal.copy()
+    ideal[other] = np.maximum(ideal[other], held)
+    known = pairs.seen.copy()
+    known[other] |= held > pairs.shared[other]
+    return replace(pairs, ideal=ideal, seen=known)
+
+
+def _letters_behind(book: Book, a: Index, b: Index, at: Index) -> Index:
+    """Letters soon behind the first difference that two texts have in common but for what changes.
 
     Only letters between such places count, so that tables of numbers are not taken for one text.
     """
-    width = len(book.texts)
-    key, where, code = np.unique(a * width + b, return_index=True, return_inverse=True)
+    key, where, code = _distinct(book, a, b)
     chosen = np.arange(len(key))[:: max(1, -(-len(key) // OPENING_PAIRS))]
     sides = []
     for part in (a[where][chosen], b[where][chosen]):
@@ -499,10 +541,187 @@ def _gain(book: Book, a: Index, b: Index, at: Index) -> Index:
         start = whole(text, np.maximum(at[where][chosen] - 32, 0))
         stop = whole(text, np.minimum(at[where][chosen] + OPENING_BYTES, size))
         sides.append(masked(piece(text, start, stop)))
-    agreed = first_difference(*sides)
+    agreed = first_difference(sides[0], sides[1])
     kept = piece(sides[0], np.zeros_like(agreed), agreed).str.replace_all(r"[0\W_]+", "")
     found = kept.str.len_bytes().fill_null(0).cast(pl.Int64).to_numpy()
     out = np.zeros(len(key), dtype=np.int64)
     out[chosen] = np.maximum(found - 32, 0)
     result: Index = out[code]
     return result
+
+
+def _distinct(book: Book, a: Index, b: Index) -> tuple[Index, Index, Index]:
+    """Pairs of distinct texts, where each stands first, and the number of each pair's."""
+    key, where, code = np.unique(a * len(book.texts) + b, return_index=True, return_inverse=True)
+    return key, where, code
+
+
+def _kept_behind(book: Book, a: Index, b: Index, at: Index) -> Index:
+    """Bytes behind the first difference that two texts have in common, (pairs,).
+
+    From each difference both texts are read to the end of what changes by itself there, and from
+    there on compared again, all pairs at once, until they agree in nothing.
+    """
+    key, where, code = _distinct(book, a, b)
+    kept = np.zeros(len(key), dtype=np.int64)
+    live = np.arange(len(key))
+    sides = (a[where], b[where])
+    place = [at[where].copy(), at[where].copy()]
+    for _ in range(CHANGES):
+        if not len(live):
+            break
+        texts = [book.texts.gather(side[live]) for side in sides]
+        ends = [_change_ends(text, p[live]) for text, p in zip(texts, place, strict=True)]
+        step = first_difference(texts[0], texts[1], (ends[0], ends[1]))
+        kept[live] += step
+        for p, end in zip(place, ends, strict=True):
+            p[live] = end + step
+        live = live[step > 0]
+    out: Index = kept[code]
+    return out
+
+
+def _change_ends(text: pl.Series, place: Index) -> Index:
+    """The end of what changes by itself at a place (a date, an id, numbers, spacing), in bytes."""
+    size = text.str.len_bytes().cast(pl.Int64).to_numpy()
+    before = piece(text, whole(text, np.maximum(place - CHANGE_BEFORE, 0)), place).fill_null("")
+    back = before.str.extract(r"([\w+/=:.\-]*|\s*)$").str.len_bytes().fill_null(0)
+    start = place - back.cast(pl.Int64).to_numpy()
+    stop = whole(text, np.minimum(start + CHANGE_BYTES, size))
+    run = (
+        piece(text, start, stop).str.extract(rf"^(\s*(?:{CHANGING})?)").str.len_bytes().fill_null(0)
+    )
+    out: Index = np.maximum(start + run.cast(pl.Int64).to_numpy(), place)
+    return out
+
+
+# --- what is common behind what is always new -----------------------------------------------------
+
+
+def _contexts(
+    book: Book, first: Index, known: Index, full: Hash, model: Index, seen: Index, anchors: Index
+) -> Pairs:
+    """Pairs of prompts that say the same behind something that is new in each.
+
+    Documents before the instructions, in messages or in prompts of one text. Of prompts whose heads
+    agree a few are searched for a text that most of them have; then all are looked at. Rows that
+    are ``known`` have been paired already.
+    """
+    nothing = np.zeros(0, dtype=np.int64)
+    empty = _compared(book, nothing, nothing, nothing, nothing, seen, anchors, nothing)
+    first = first[book.messages[first] > 0]
+    if len(first) < CONTEXT_FEWEST:
+        return empty
+    key = keyed(_head_key(book, full, first), model[first])
+    _, code, count = np.unique(key, return_inverse=True, return_counts=True)
+    weight = np.bincount(code, weights=book.size(first))
+    found = [empty]
+    for group in np.argsort(-weight, kind="stable")[:CONTEXT_GROUPS]:
+        if count[group] < CONTEXT_FEWEST:
+            continue
+        rows = first[code == group]
+        if np.isin(rows, known).mean() >= ALIKE:
+            continue
+        probe = _common_body(_sampled(book, rows))
+        if probe is not None:
+            found.append(_behind(book, rows, known, probe, seen, anchors))
+    names = [name for name, _ in empty.columns()]
+    return Pairs(**{name: np.concatenate([getattr(p, name) for p in found]) for name in names})
+
+
+def _sampled(book: Book, rows: Index) -> list[str]:
+    """The first messages of some prompts, evenly spread, each as one text."""
+    step = max(1, len(rows) // CONTEXT_SAMPLE)
+    out = []
+    for row in rows[::step][:CONTEXT_SAMPLE]:
+        begin = int(book.offset[row] + book.head[row])
+        stop = min(begin + CONTEXT_MESSAGES, int(book.offset[row + 1]))
+        out.append(BETWEEN.join(book.text(int(p))[:LONGEST] for p in book.part[begin:stop]))
+    return out
+
+
+def _common_body(texts: list[str]) -> str | None:
+    """A piece of the longest text that most texts have behind their beginnings; None for none."""
+    best, longest = None, FOLLOWS - 1
+    for a, b in list(pairwise(texts))[:: max(1, len(texts) // 8)]:
+        block = max(_longest_common(a, b).split(BETWEEN), key=len)
+        if len(block) <= longest:
+            continue
+        middle = len(block) // 2
+        probe = block[max(0, middle - PROBE // 2) : middle + PROBE // 2]
+        if sum(probe in text for text in texts) >= CONTEXT_SHARE * len(texts):
+            best, longest = probe, len(block)
+    return best
+
+
+def _longest_common(a: str, b: str) -> str:
+    """The longest text that stands in both, of those that begin at some places of the second."""
+    shared, best = agree(a, b), ""
+    for k in range(PROBES):
+        place = shared + (len(b) - shared) * k // PROBES
+        there = a.find(b[place : place + PROBE], shared)
+        if there < 0 or place + PROBE > len(b):
+            continue
+        ahead = agree(a[there:], b[place:])
+        back = agree(a[shared:there][::-1], b[shared:place][::-1])
+        if back + ahead > len(best):
+            best = b[place - back : place + ahead]
+    return best
+
+
+def _behind(
+    book: Book, rows: Index, known: Index, probe: str, seen: Index, anchors: Index
+) -> Pairs:
+    """Pair the prompts that have a text with the one before that has it, and see what is lost."""
+    inner = np.concatenate(
+        [book.offset[rows] + book.head[rows] + k for k in range(CONTEXT_MESSAGES)]
+    )
+    row = np.tile(rows, CONTEXT_MESSAGES)
+    inside = inner < book.offset[row + 1]
+    inner, row = inner[inside], row[inside]
+    parts, code = np.unique(book.part[inner], return_inverse=True)
+    place = book.texts.gather(parts).str.find(probe, literal=True)
+    start = place.cast(pl.Int64).fill_null(-1).to_numpy()[code]
+    hit = np.flatnonzero(start >= 0)
+    # The first message that has it; later writes win.
+    at = np.full(book.n, -1, dtype=np.int64)
+    at[row[hit[::-1]]] = hit[::-1]
+    having = rows[at[rows] >= 0]
+    later, earlier = having[1:], having[:-1]
+    # All are of one group, so that their heads are the same.
+    alike = _same_opening(book, later, having, np.zeros(book.n, np.uint64))
+    earlier = np.where(alike >= 0, alike, earlier)
+    basis = np.full(len(later), CONTEXT)
+    zero = np.zeros_like(basis)
+    pairs = _compared(book, earlier, later, basis, zero, seen, anchors, zero)
+    x, y = (book.texts.gather(book.part[inner[at[side]]]) for side in (earlier, later))
+    in_x, in_y = start[at[earlier]], start[at[later]]
+    back = last_difference(x, y, (in_x, in_y))
+    ahead = first_difference(x, y, (in_x, in_y))
+    begin = book.bytes_before(later, book.place[inner[at[later]]]) + in_y
+    end, begin = begin + ahead, np.maximum(begin - back, pairs.ideal)
+    good = (end - begin >= FOLLOWS) & (begin > pairs.ideal)
+    # Of those that no other pair speaks for, half must be broken, and so of all.
+    free = ~np.isin(later, known) & (pairs.section == MESSAGES)
+    if (
+        not len(good)
+        or min(good.mean(), (good & free).sum() / max(free.sum(), CONTEXT_FEWEST)) < ALIKE
+    ):
+        good[:] = False
+    good &= free
+    pairs = replace(pairs, should=pairs.ideal + end - begin, gap=begin - pairs.shared)
+    return pairs.of(good)
+
+
+def _same_opening(book: Book, later: Index, having: Index, scope: Hash) -> Index:
+    """The latest of some rows before each whose first message begins alike, by as many bytes as
+    any does; of one scope, (n,).
+    """
+    parts, code = np.unique(book.at(having, book.head[having]), return_inverse=True)
+    out = np.full(len(later), -1, dtype=np.int64)
+    for limit in OPENING_LENGTHS:
+        key = cut(book.texts.gather(parts), limit).hash(1).to_numpy()[code]
+        key = keyed(key, scope[having])
+        found = latest_before(key[np.searchsorted(having, later)], later, key, having)
+        out = np.where(found >= 0, found, out)
+    return out

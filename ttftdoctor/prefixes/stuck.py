@@ -23,6 +23,11 @@ MOST = 0.5
 LEAST_BLOCKS = 2
 #: A prompt that grew by no more than this did not grow.
 GROWN = 1.02
+#: History is cut where this part of a session's broken turns do not grow at all: a window that
+#: slides over messages of any length is longer about as often as shorter, a chat only grows.
+SHRUNK = 0.25
+#: ... where so many turns of the log's usual share are added to those of the session.
+PRIOR_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,7 @@ class Stuck:
     ``earlier`` and ``later`` rows; ``shared``, ``ideal`` and ``should`` blocks, all from the start:
     common to both, known from any earlier prompt, and held by the earlier one (no more than the
     later one has); ``seen`` tells if the block that differs was there before, ``grew`` if the
-    prompt is longer than the earlier one. ``looked`` are the rows that were looked at, (n,).
+    session's prompts only grow. ``looked`` are the rows that were looked at, (n,).
     """
 
     earlier: Index
@@ -86,10 +91,10 @@ def by_blocks(blocks: pl.Series, session: Index, model: Index, inputs: Array) ->
     earlier = np.where(known[later] > 0, having, before[before >= 0])
     shared = known[later]
     should = np.minimum(lengths[earlier], lengths[later])
-    grew = inputs[later] > GROWN * inputs[earlier]
-    grew = np.where(
-        np.isnan(inputs[later] + inputs[earlier]), lengths[later] > lengths[earlier], grew
-    )
+    unknown = np.isnan(inputs[later] + inputs[earlier])
+    more_blocks = lengths[later] > lengths[earlier]
+    grew = np.where(unknown, more_blocks, inputs[later] > GROWN * inputs[earlier])
+    longer = np.where(unknown, more_blocks, inputs[later] > inputs[earlier])
     broken = should - shared >= LEAST_BLOCKS
     broken &= _again(scope[later], shared, broken, grew)
     place = np.minimum(offset[later] + shared, max(len(flat) - 1, 0))
@@ -97,8 +102,19 @@ def by_blocks(blocks: pl.Series, session: Index, model: Index, inputs: Array) ->
         earlier=earlier[broken], later=later[broken], shared=shared[broken],
         ideal=np.maximum(shared, anywhere[later])[broken], should=should[broken],
         seen=(anywhere[later] > shared)[broken] if len(place) else np.zeros(0, bool),
-        grew=grew[broken].astype(bool), looked=looked,
+        grew=_only_grow(scope[later][broken], ~longer[broken]), looked=looked,
     )  # fmt: skip
+
+
+def _only_grow(scope: Hash, shrunk: Mask) -> Mask:
+    """Whether few turns of the session of each broken turn are no longer than the one before.
+
+    A session of two or three turns tells little, so that it leans on the share of all.
+    """
+    turns = pl.DataFrame({"scope": scope, "shrunk": shrunk})
+    usual = pl.col("shrunk").mean() * PRIOR_TURNS
+    share = (pl.col("shrunk").sum().over("scope") + usual) / (pl.len().over("scope") + PRIOR_TURNS)
+    return turns.select((share < SHRUNK).alias("grow"))["grow"].to_numpy()
 
 
 def _known(keys: Hash, row: Index, n: int) -> Index:

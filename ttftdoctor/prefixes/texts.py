@@ -32,6 +32,8 @@ _DAYS = (
     r"|sept?(?:ember)?|oct(?:ober)?|nov(?:ember)?|dec(?:ember)?)\b|\b[ap]m\b"
 )
 _DIGITS = r"[\w+/=:.\-]*[0-9][\w+/=:.\-]*"
+#: Several of them in a row: a date in words is more than one.
+CHANGING = rf"(?:{_DIGITS}|{_DAYS})(?:[\s,]+(?:{_DIGITS}|{_DAYS}))*"
 
 
 @dataclass(frozen=True)
@@ -258,25 +260,40 @@ def latest_before(keys: Hash, rows: Index, given: Hash, given_rows: Index) -> In
     return out
 
 
-def first_difference(a: pl.Series, b: pl.Series) -> Index:
-    """Bytes that two texts have in common at their beginning, row by row.
+def first_difference(a: pl.Series, b: pl.Series, start: tuple[Index, Index] | None = None) -> Index:
+    """Bytes that two texts have in common at their beginning, row by row, or from places in each.
 
     Strides double while the texts agree and halve when they do not, all rows at once; a slice is
     a view, so nothing is copied. A character is never cut: the place is that of its first byte.
     """
-    shared = _gallop(a.cast(pl.Binary), b.cast(pl.Binary), from_end=False)
-    return whole(a, shared)
+    size_a, size_b = sizes(a), sizes(b)
+    first, other = start or (np.zeros_like(size_a), np.zeros_like(size_b))
+    a, b = a.cast(pl.Binary), b.cast(pl.Binary)
+    shared = _gallop(a, b, (first, other), (size_a, size_b), from_end=False)
+    return whole(a, first + shared) - first
 
 
-def last_difference(a: pl.Series, b: pl.Series) -> Index:
-    """Bytes that two texts have in common at their end, row by row."""
-    return _gallop(a.cast(pl.Binary), b.cast(pl.Binary), from_end=True)
+def last_difference(a: pl.Series, b: pl.Series, stop: tuple[Index, Index] | None = None) -> Index:
+    """Bytes that two texts have in common at their end, row by row, or before places in each."""
+    last, other = stop or (sizes(a), sizes(b))
+    nothing = np.zeros_like(last)
+    return _gallop(
+        a.cast(pl.Binary), b.cast(pl.Binary), (nothing, nothing), (last, other), from_end=True
+    )
 
 
-def _gallop(a: pl.Series, b: pl.Series, *, from_end: bool) -> Index:
-    sides = {"a": a, "b": b}
-    length = {name: side.bin.size().cast(pl.Int64).to_numpy() for name, side in sides.items()}
-    limit = np.minimum(length["a"], length["b"])
+def sizes(text: pl.Series) -> Index:
+    """Bytes of each text."""
+    out: Index = text.cast(pl.Binary).bin.size().cast(pl.Int64).to_numpy()
+    return out
+
+
+def _gallop(
+    a: pl.Series, b: pl.Series, start: tuple[Index, Index], stop: tuple[Index, Index], *,
+    from_end: bool,
+) -> Index:  # fmt: skip
+    """Bytes that ``start:stop`` of two texts have in common, row by row."""
+    limit = np.maximum(np.minimum(stop[0] - start[0], stop[1] - start[1]), 0)
     done = np.zeros(len(a), dtype=np.int64)
     stride = np.full(len(a), FIRST_STRIDE, dtype=np.int64)
     growing = np.ones(len(a), dtype=bool)
@@ -285,8 +302,8 @@ def _gallop(a: pl.Series, b: pl.Series, *, from_end: bool) -> Index:
         width = np.where(open_, np.minimum(stride, limit - done), 0)
         # All rows take part in each round, most with nothing: to gather some would copy texts.
         x, y = (
-            _slices(side, length[name] - done - width if from_end else done, width)
-            for name, side in sides.items()
+            _slices(text, end - done - width if from_end else begin + done, width)
+            for text, begin, end in zip((a, b), start, stop, strict=True)
         )
         same = (x == y).to_numpy()
         done += np.where(same, width, 0)
