@@ -49,7 +49,7 @@ from ttftdoctor.gate.lines import Part, line_estimate
 from ttftdoctor.gate.metrics import METRICS, QUANTILE, Metric
 from ttftdoctor.gate.records import Check, Checked, Outcome, Population, Scope
 from ttftdoctor.gate.rules import Budget, Policy, Rule
-from ttftdoctor.measure.mix import EXTRAS, LENGTH_FROM, Cell, Tally
+from ttftdoctor.measure.mix import EXTRAS, LENGTH_FROM, MOMENTS, Cell, Tally
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.measure.weigh import Beside, Pair
 from ttftdoctor.report import clean
@@ -162,12 +162,17 @@ class _Sides:
 
     @cached_property
     def demand_ratio(self) -> float | None:
-        """Demand that the typical request met, current over baseline; None where unknown."""
+        """Demand that the typical request met, current over baseline; None where unknown.
+
+        In runs too short for it (a request's demand is what came in the minute before), what came
+        in a second over the whole run.
+        """
         levels = []
         for side in (self.baseline, self.current):
             known = [(s.facts.demand, s.facts.with_ttft) for s in side.sketches]
             if any(d is None for d, _ in known):
-                return None
+                rates = [_tokens_a_second(side) for side in (self.baseline, self.current)]
+                return rates[1] / rates[0] if rates[0] and rates[1] else None
             total = max(sum(n for _, n in known), 1)
             levels.append(sum((d or 0.0) * n for d, n in known) / total)
         return float(2 ** ((levels[1] - levels[0]) / 2))
@@ -184,6 +189,16 @@ class _Sides:
             waited = sum(float(side[place[a]]) for a in _QUEUE)
             out.append(waited / total if math.isfinite(total) and total > 0 else SOME_WAIT)
         return max(out)
+
+
+def _tokens_a_second(side: Baseline) -> float | None:
+    """Input tokens (thousands) a second of a side; None where it has no times or lengths."""
+    tally = side.tally("ttft")
+    spans = [s.facts.span_s for s in side.sketches]
+    if tally is None or not all(spans):
+        return None
+    tokens = float(tally.by_session.moments[:, :, MOMENTS.index("x")].sum())
+    return tokens / sum(span or 0.0 for span in spans) or None
 
 
 def _within(scope: Scope) -> Callable[[Cell], bool]:
