@@ -55,7 +55,7 @@ FLOORS = (
     "prefixes.exact gate.history_report",
     "prefixes.look",
     "comparisons.portrait comparisons.report inspection run prefixes.terminal prefixes.markdown",
-    "comparisons.flow contrasts.flow prefixes.flow",
+    "comparisons.flow contrasts.flow prefixes.flow conversion",
     "api gate.flow",
     "gate.shelf",
     "cli",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ttftdoctor.comparisons.records import Comparison
     from ttftdoctor.contrasts.flow import contrast
     from ttftdoctor.contrasts.records import Contrasted
+    from ttftdoctor.conversion import Converted, convert
     from ttftdoctor.diagnosis import Diagnosis
     from ttftdoctor.errors import TTFTDoctorError
     from ttftdoctor.gate.baseline import Baseline
@@ -34,6 +35,7 @@ _HOMES = {
     "Check": "gate.records",
     "Comparison": "comparisons.records",
     "Contrasted": "contrasts.records",
+    "Converted": "conversion",
     "Diagnosis": "diagnosis",
     "History": "gate.history",
     "Log": "intake",
@@ -46,6 +48,7 @@ _HOMES = {
     "check": "gate.flow",
     "compare": "comparisons.flow",
     "contrast": "contrasts.flow",
+    "convert": "conversion",
     "diagnose": "run",
     "history": "gate.shelf",
     "inspect": "api",
@@ -63,6 +66,7 @@ __all__ = [
     "Check",
     "Comparison",
     "Contrasted",
+    "Converted",
     "Diagnosis",
     "History",
     "Log",
@@ -75,6 +79,7 @@ __all__ = [
     "check",
     "compare",
     "contrast",
+    "convert",
     "diagnose",
     "history",
     "inspect",

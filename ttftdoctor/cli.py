@@ -798,6 +798,66 @@ def history(
         )  # fmt: skip
 
 
+@app.command(epilog=EXIT_CODES)
+def convert(
+    logs: Logs,
+    output: Annotated[
+        str,
+        typer.Option("-o", "--output", help="Where it goes: a name in .parquet, .csv or .jsonl."),
+    ],
+    anonymize: Annotated[
+        bool, typer.Option("--anonymize", help="Other ids, names and hashes; no way back.")
+    ] = False,
+    keep_models: Annotated[
+        bool, typer.Option("--keep-models", help="Leave the names of models as they are.")
+    ] = False,
+    shift_times: Annotated[
+        bool, typer.Option("--shift-times", help="Move all times by a random number of days.")
+    ] = False,
+    format: Format = None,
+    map_: Map = None,
+    unit: Unit = None,
+    tokenizer: Annotated[
+        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write any log as one table of requests, with the same columns and units for all formats.
+
+    For example: ttftdoctor convert requests.jsonl --anonymize -o requests.parquet
+
+    Anonymised, it can be handed on: no id, name, text or hash of the log is in it.
+    """
+    with _guard():
+        _there("--tokenizer", tokenizer)
+        from ttftdoctor.conversion import convert as run
+        from ttftdoctor.conversion import form_of
+        from ttftdoctor.intake import read_log
+        from ttftdoctor.readers import Options
+
+        form_of(output)
+        _distinct({"--output": output}, logs)
+        options = Options(_pairs(map_, "--map"), _units(unit), tokenizer=tokenizer)
+        log = read_log(logs, format=format, options=options, progress=_progress(quiet))
+        _clear_progress(quiet)
+        made = run(
+            log, output=output, anonymize=anonymize, keep_models=keep_models,
+            shift_times=shift_times,
+        )  # fmt: skip
+        if quiet:
+            return
+        failed = f", {made.failed:,} of them failed" if made.failed else ""
+        _note(f"written: {output} ({made.rows:,} requests{failed})")
+        left = sum(made.rejected.values())
+        reasons = ", ".join(f"{n:,} {name}" for name, n in made.rejected.items())
+        _note(
+            f"rows read {made.read:,} = written {made.rows:,} + rejected {left:,}"
+            + (f" ({reasons})" if reasons else "")
+        )
+        for text in (*made.notes, *log.warnings):
+            _note(f"note: {text}")
+
+
 # -------------------------------------------------------------------- helpers
 
 

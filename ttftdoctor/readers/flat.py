@@ -108,7 +108,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
                    "prompt_time", "prompt_eval_duration", "prefill_latency"),
     "decode_us": ("decode_time", "decode", "decode_duration", "generation_time",
                   "engine_predicted", "eval_duration", "predicted"),
-    "load_us": ("load_duration", "load_time", "model_load_time"),
+    "load_us": ("load_duration", "load_time", "model_load_time", "load"),
     "_tpot": ("tpot", "time_per_output_token", "tpot_mean"),
     "_tps": ("decode_tps", "decode_tokens_per_second", "output_tokens_per_second",
              "tokens_per_second_decode"),
@@ -209,7 +209,8 @@ def _match(places: list[_Place]) -> dict[str, tuple[_Place, str | None]]:
     found = {}
     for canonical, names in ALIASES.items():
         for name in names:
-            if name in by_name:
+            # Without a unit, a load is how busy a server is.
+            if name in by_name and (name != "load" or by_name[name][1] is not None):
                 found[canonical] = by_name[name]
                 break
     return found
@@ -284,7 +285,9 @@ def plan(head: Head, options: Options) -> Plan:
     for canonical, (place, _) in found.items():
         if canonical == "prefix_blocks":
             if blocks:
-                schema[place.column] = pl.List(pl.UInt64)
+                # In a cell of CSV, a list is written as JSON.
+                text = any(isinstance(place.of(r), str) for r in records)
+                schema[place.column] = pl.String if text else pl.List(pl.UInt64)
         else:
             schema[place.column] = pl.String
     if engine:
@@ -544,12 +547,31 @@ def _input_excludes_cached(
     return bool(rows) and sum(c > t for t, c in rows) > 0.05 * len(rows)
 
 
+#: A list of block ids in a cell of CSV.
+_CELL = re.compile(r"\s*\[[\d,\s]*\]\s*")
+
+
+def _blocks(raw: Raw, column: str) -> pl.Expr:
+    """The block ids of a column of lists, or of texts that hold them as JSON."""
+    if raw.frame.schema[column] != pl.String:
+        return pl.col(column)
+    text = raw.text(column)
+    ids = text.str.extract_all(r"\d+").cast(pl.List(pl.UInt64), strict=False)
+    whole = text.str.contains(rf"^{_CELL.pattern}$") & (
+        ids.list.len() == ids.list.drop_nulls().list.len()
+    )
+    return pl.when(whole).then(ids)
+
+
 def _has_blocks(
     found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
 ) -> bool:
     if "prefix_blocks" not in found:
         return False
     values = [found["prefix_blocks"][0].of(r) for r in records]
+    if values and all(v is None or isinstance(v, str) for v in values):
+        cells = [v for v in values if v]
+        return bool(cells) and all(_CELL.fullmatch(v) for v in cells)
     lists = [v for v in values if isinstance(v, list)]
     return bool(lists) and all(isinstance(x, int) and x >= 0 for v in lists for x in v[:5])
 
@@ -581,7 +603,7 @@ class _Builder:
                 unit = "tokens" if name.endswith("tokens") else ""
                 fields[name] = self._field(name, unit, "by its name")
         if "prefix_blocks" in self.found:
-            exprs["prefix_blocks"] = pl.col(self.found["prefix_blocks"][0].column)
+            exprs["prefix_blocks"] = _blocks(raw, self.found["prefix_blocks"][0].column)
             fields["prefix_blocks"] = self._field("prefix_blocks", "", "by its name")
         self._times(raw, exprs, fields, notes)
         self._outcome(raw, exprs, fields)
