@@ -770,11 +770,15 @@ def test_few_requests_cannot_tell_and_say_what_it_takes(place: Path) -> None:
     assert check.outcome in ("inconclusive", "pass")
     tail = one(check, "ttft_p95")
     assert tail.outcome == "inconclusive"
-    assert tail.smallest is not None
-    assert tail.smallest > 0
-    assert tail.requests_needed is not None
-    assert tail.requests_needed > 70
-    assert "would have been seen" in tail.says
+    assert tail.requests_needed == 400
+    assert "too few requests lie beyond it" in tail.says
+    mean = one(check, "ttft_mean")
+    assert mean.outcome == "inconclusive"
+    assert mean.smallest is not None
+    assert mean.smallest > 0
+    assert mean.requests_needed is not None
+    assert mean.requests_needed > 70
+    assert "would have been seen" in mean.says
     strict = replace(default_policy(), inconclusive="fail", source="ttftdoctor.toml")
     told = judge(a, b, strict)
     assert told.outcome == "inconclusive"

@@ -281,7 +281,6 @@ def _run(sketch: Sketch) -> dict[str, Any]:
                 "model": line.model, "coef": _floats(line.coef),
                 "covariance": [_floats(row) for row in line.covariance],
                 "separable": line.separable, "n": line.n, "points": _floats(line.points),
-                "noise_s": float(f"{line.noise_s:.9g}"),
             }
             for line in sketch.lines
         ],
@@ -381,7 +380,6 @@ def _line(data: Mapping[str, Any]) -> Line:
         separable=_flag(data["separable"]),
         n=whole_number(data["n"], 1, 10**12),
         points=points,  # type: ignore[arg-type]  # four of them
-        noise_s=max(number(data["noise_s"]), 0.0),
     )
 
 

@@ -57,6 +57,11 @@ from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed
 
 #: Requests with a TTFT that each side must have.
 LEAST_ROWS = 30
+#: ... and beyond a quantile that is judged: fewer make no interval that holds.
+LEAST_BEYOND = 20
+#: Runs of one service differ by this share, if nothing is known of it (2 % is what machines that
+#: serve nothing else show).
+RUN_SPREAD = 0.02
 #: With less of the baseline's requests in common, nothing is compared.
 TOO_LITTLE = 0.3
 #: With less than this in common the answer says so.
@@ -99,11 +104,11 @@ def judge(baseline: Baseline, current: Baseline, policy: Policy, *, version: str
     if reasons:
         text = f"Not compared: {reasons[0]}"
         return replace(empty, headline=text, reasons=tuple(reasons[1:]))
-    found = [_checked(sides, rule) for rule in policy.rules]
+    found = [_unsure(sides, _checked(sides, rule)) for rule in policy.rules]
     found += [_budgeted(sides, budget) for budget in policy.budgets]
     if policy.source is None:
         # The built-in rules ask for whatever there is.
-        found = [f for f in found if f.estimate is not None or f.asked.budget is not None]
+        found = [f for f in found if f.estimate or f.asked.budget is not None or f.needed]
     judged = _decided(found, policy)
     covered = sides.covered
     notes = _notes(sides, policy)
@@ -118,6 +123,24 @@ def judge(baseline: Baseline, current: Baseline, policy: Policy, *, version: str
         notes=tuple(notes),
         warnings=tuple(_guards(sides)),
     )
+
+
+def _unsure(sides: _Sides, found: _Found) -> _Found:
+    """The same with its test allowing for what starts of one service differ by.
+
+    Nothing within a run tells how much faster or slower the same server is when it is started
+    again. Where there are too few runs to show it, so much is assumed of every figure that is a
+    time before anybody is blamed; the interval is that of these runs.
+    """
+    e, runs = found.estimate, (sides.baseline.runs, sides.current.runs)
+    if e is None or e.error is None or min(runs) >= ENOUGH_RUNS:
+        return found
+    if found.asked.metric.kind not in ("ttft", "queue", "decode", "line"):
+        return found
+    spread = RUN_SPREAD * math.sqrt(sum(1 / n for n in runs))
+    wider = math.hypot(e.error, spread * (1.0 if e.relative else abs(e.baseline)))
+    p = replace(e, error=wider).p_value(found.asked.worse)
+    return replace(found, estimate=replace(e, p=p))
 
 
 # --- both sides -----------------------------------------------------------------------------------
@@ -281,6 +304,7 @@ class _Found:
     basis: str = ""
     spoilt: str = ""
     reach: float = 0.0
+    needed: int | None = None
     notes: tuple[str, ...] = field(default=())
 
 
@@ -390,6 +414,15 @@ def _missing(sides: _Sides, name: str, scope: Scope) -> str:
 
 
 def _of_ttft(sides: _Sides, asked: _Asked) -> _Found:
+    level, both = QUANTILE[asked.metric.id], sides.tallies("ttft", asked.scope)
+    if level is not None and both is not None:
+        beyond = min(t.n for t in both) * (1 - level)
+        if beyond < LEAST_BEYOND:
+            needed = math.ceil(LEAST_BEYOND / (1 - level))
+            return _Found(
+                asked, None, needed=needed,
+                why=f"too few requests lie beyond it (it takes {count(needed)} a side)",
+            )  # fmt: skip
     return _loaded(sides, asked, "ttft", _ttft_figure(asked.metric.id))
 
 
@@ -664,7 +697,7 @@ def _one(
         outcome="inconclusive", worse=asked.worse, says=f"{metric.title}: {found.why}",  # type: ignore[arg-type]
         limit=None if asked.budget else asked.limit,
         limit_share=None if asked.budget else asked.limit_share,
-        budget=None if asked.budget is None else asked.budget.text,
+        budget=None if asked.budget is None else asked.budget.text, requests_needed=found.needed,
     )  # fmt: skip
     if e is None:
         if asked.budget is not None:

@@ -23,11 +23,6 @@ from ttftdoctor.measure.rows import Array
 
 Part = Literal["prefill_slope", "prefill_fixed"]
 
-#: Resamples of one fit know nothing of its choice of rows, of quantile and of terms. Fits of one
-#: service differ by so many times the noise about the line for that reason (measured on simulated
-#: services, 15 to 120 runs each): in the constant, and in what a long prompt costs beyond a short
-#: one.
-CHOICE_FIXED, CHOICE_SLOPE = 0.4, 0.25
 #: Degrees of freedom of an error that comes from resampled fits.
 FREEDOM = 60.0
 
@@ -70,13 +65,10 @@ _Run = dict[str, Line]
 
 @dataclass(frozen=True)
 class _Wanted:
-    """What is asked of the line of one model: its weight, how often each coefficient counts, and
-    the part of the noise that the choice of a fit leaves in it.
-    """
+    """What is asked of the line of one model: its weight, and how often each coefficient counts."""
 
     weight: float
     counts: Array
-    choice: float
 
 
 def _of_model(side: Sequence[Sketch], model: str | None) -> list[_Run]:
@@ -97,9 +89,9 @@ def _functional(runs: Sequence[_Run], names: Sequence[str], part: Part) -> dict[
         size = float(sizes.sum())
         if part == "prefill_slope":
             counts = np.array([0.0, 1.0, context + (low + high) / 2, 1.0])
-            out[name] = _Wanted(size, counts, CHOICE_SLOPE / max(high - low, 0.01))
+            out[name] = _Wanted(size, counts)
         else:
-            out[name] = _Wanted(size, np.array([1.0, 0.0, 0.0, context]), CHOICE_FIXED)
+            out[name] = _Wanted(size, np.array([1.0, 0.0, 0.0, context]))
     return out
 
 
@@ -114,7 +106,7 @@ def _values(side: Sequence[_Run], wanted: dict[str, _Wanted]) -> list[tuple[floa
         for name, w in wanted.items():
             line = run[name]
             value += w.weight / total * float(w.counts @ line.coef)
-            own = float(w.counts @ line.covariance @ w.counts) + (w.choice * line.noise_s) ** 2
+            own = float(w.counts @ line.covariance @ w.counts)
             variance += (w.weight / total) ** 2 * own
         out.append((value, max(variance, 0.0)))
     return out

@@ -23,7 +23,8 @@ from ttftdoctor.diagnosis import Diagnosis, Input
 from ttftdoctor.examine import Examined
 from ttftdoctor.gate.warmup import WarmUp, warm_up_of
 from ttftdoctor.intake import Log
-from ttftdoctor.measure.lines import AFTER, Lines, Prefill
+from ttftdoctor.measure.lines import AFTER, Lines, Prefill, middle_of
+from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.mix import (
     BLOCKS,
     MOST_VALUES,
@@ -70,8 +71,7 @@ class Line:
 
     ``coef`` are constant, per uncached, attention, per token of context; ``covariance`` (4, 4) of
     the resampled fits. ``points`` are the lower quartile, median and 90th percentile of uncached
-    tokens and the median of cached ones, in thousands. ``noise_s`` is how far TTFTs that waited for
-    nobody lie from the line.
+    tokens and the median of cached ones, in thousands.
     """
 
     model: str
@@ -80,7 +80,6 @@ class Line:
     separable: bool
     n: int
     points: tuple[float, float, float, float]
-    noise_s: float
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,7 @@ def sketch_of(
         queue=tally(rows.queue, regressor, met) if _covered(rows.queue) else None,
         hits=hits,
         again=again,
-        lines=_lines(rows, examined.lines),
+        lines=_lines(rows, examined.lines, examined.load),
         counts=counts_of(log),
     )
 
@@ -382,38 +381,39 @@ def _covered(values: Array) -> bool:
     return len(values) > 0 and bool(np.isfinite(values).mean() >= 0.5)
 
 
-def _lines(rows: Rows, lines: Lines | None) -> tuple[Line, ...]:
-    if lines is None:
+def _lines(rows: Rows, lines: Lines | None, load: Load | None) -> tuple[Line, ...]:
+    """A line for each model that the diagnosis has one of."""
+    if lines is None or load is None:
         return ()
     scope = rows.scopes.get("model")
     names = () if scope is None else scope.names
     if not lines.by_model:
         every = np.ones(rows.n, dtype=bool)
-        return _line(rows, lines.main, every, names[0] if len(names) == 1 else "")
+        return _line(rows, lines.main, load, every, names[0] if len(names) == 1 else "")
     out: list[Line] = []
-    for code, line in sorted(lines.by_model.items()):
-        # Where the service changed in mid-log, each stretch has a line and counts by its requests.
-        model = code % AFTER
-        name = names[model] if model < len(names) else ""
-        out += _line(rows, line, lines.codes == code, name)
-    return _lines_together(out)
+    # Where the service changed in mid-log, what there is after counts as much as what was before.
+    models = lines.codes % AFTER
+    for code, line in sorted(lines.before().by_model.items()):
+        name = names[code] if code < len(names) else ""
+        out += _line(rows, line, load, models == code, name)
+    return tuple(out)
 
 
-def _line(rows: Rows, line: Prefill, mask: np.ndarray, name: str) -> tuple[Line, ...]:
+def _line(rows: Rows, line: Prefill, load: Load, mask: np.ndarray, name: str) -> tuple[Line, ...]:
     used = mask & rows.measured & np.isfinite(rows.inputs)
-    if line.draws.shape[0] < 20 or used.sum() < 5:
+    middle = middle_of(rows, load, mask, attention=line.has_attention)
+    if middle is None or used.sum() < 5:
         return ()
-    low, middle, high = np.quantile(rows.uncached[used], [0.25, 0.5, 0.9]) / 1e3
+    low, centre, high = np.quantile(rows.uncached[used], [0.25, 0.5, 0.9]) / 1e3
     context = float(np.median(rows.context[used])) / 1e3
     return (
         Line(
             model=name,
-            coef=np.array([line.fixed, line.per_1k, line.per_1k_1k, line.per_1k_context]),
-            covariance=np.cov(line.draws, rowvar=False),
+            coef=middle.coef,
+            covariance=np.cov(middle.draws, rowvar=False),
             separable=line.separable,
             n=int(used.sum()),
-            points=(float(low), float(middle), float(high), context),
-            noise_s=line.noise_s,
+            points=(float(low), float(centre), float(high), context),
         ),
     )
 
@@ -494,5 +494,4 @@ def _mean_line(a: Line, b: Line) -> Line:
         separable=a.separable and b.separable,
         n=a.n + b.n,
         points=points,  # type: ignore[arg-type]
-        noise_s=part * a.noise_s + (1 - part) * b.noise_s,
     )

@@ -286,6 +286,59 @@ def _spread(u: Array, ttft: Array) -> Array:
     return scale / float(np.median(scale))
 
 
+@dataclass(frozen=True)
+class Middle:
+    """A plain line through the middle of TTFT, to be set beside another (:func:`middle_of`).
+
+    ``coef`` is (4,): constant, per uncached, attention, per context token, as in :class:`Prefill`;
+    ``draws`` (n, 4) of fits to resampled sessions; thousands of tokens, seconds.
+    """
+
+    coef: Array
+    draws: Array
+
+
+def middle_of(rows: Rows, load: Load, mask: Mask, *, attention: bool) -> Middle | None:
+    """A line whose figures are the same in each log of one service; None of too few requests.
+
+    The lines of a diagnosis follow the log: terms are kept where it can tell them, the quantile
+    and the rows are chosen by it, and steps that decode for others are taken out where they show.
+    So two logs of one service may have lines that differ in all of their terms and agree only in
+    sum. Here nothing is chosen: the median of requests that found nobody waiting, and of prompts
+    so short that attention hardly counts (or of the shorter half).
+    """
+    used = mask & rows.measured & (rows.inputs > 0) & np.isfinite(rows.uncached)
+    free = used & (load.waiting == 0) if rows.order_known else used
+    if not used.any():
+        return None
+    most = max(SHORT_TOKENS, float(np.median(rows.uncached[used])))
+    at = np.flatnonzero(free & (rows.uncached <= most))
+    if len(at) < FEWEST_FREE:
+        at = np.flatnonzero(used & (rows.uncached <= most))
+    u, c, ttft = rows.uncached[at] / 1e3, rows.context[at] / 1e3, rows.ttft[at]
+    curved = attention and most > SHORT_TOKENS
+    terms = [np.ones(len(u)), u, *([u * (c + u / 2)] if curved else [])]
+    clusters = _clusters(rows.session[at])
+    if len(at) < FEWEST_FREE or clusters is None:
+        return None
+    fit = quantile_fit(
+        np.column_stack(terms), ttft, tau=0.5, scale=_spread(u, ttft), clusters=clusters,
+        resamples=MIDDLE_DRAWS,
+    )  # fmt: skip
+    coef, draws = np.zeros(4), np.zeros((len(fit.draws), 4))
+    coef[: len(terms)] = fit.coef
+    draws[:, : len(terms)] = fit.draws
+    return Middle(coef, draws)
+
+
+#: Of prompts up to so many new tokens attention hardly counts.
+SHORT_TOKENS = 2000.0
+#: Fewer requests than this make no line through the middle.
+FEWEST_FREE = 20
+#: Resamples of such a line.
+MIDDLE_DRAWS = 60
+
+
 def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
     """All lengths alike: the level is known, the split between constant and slope is not."""
     level = float(np.quantile(ttft, 0.5 if lonely else 0.1))

@@ -2,11 +2,13 @@
 
 Written by engines (vLLM ``llm_request``, SGLang ``Req ...``) and by instrumented clients (GenAI
 conventions of every generation, OpenInference, Vercel ``ai.*``, Claude Code). Each span is a row;
-spans that are no call of a model are turned away by name.
+spans that are no call of a model are turned away by name, and so are client spans that are the
+parent of another client's call (a framework's around its library's). The span of an engine beside
+that of its client is kept: they are two clocks.
 
 It cannot tell: cached tokens, model and session of a vLLM span; the queue of an SGLang span (its
 ``time_in_model_prefill`` begins before the queue, so it is no prefill time either); requests the
-client gave up on in vLLM, which make no span; which of two spans of one call is the duplicate.
+client gave up on in vLLM, which make no span.
 """
 
 from __future__ import annotations
@@ -96,12 +98,18 @@ OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
 KINDS = ("llm", "generation", "llm_request")
 #: What makes up a prompt, under the names it has in :data:`NAMES`.
 PROMPT = ("messages", "system", "tools")
+#: Prompts with an attribute for the role and the content of each message, by their numbers.
+NUMBERED = ("gen_ai.prompt.", "llm.input_messages.")
+_NUMBERED = (
+    r"^(?:gen_ai\.prompt\.(\d{1,6})|llm\.input_messages\.(\d{1,6})\.message)\.(role|content)$"
+)
 FIRST_TOKEN_EVENTS = ("First Token Stream Event", "ai.stream.firstChunk", "mlflow.chunk.item.0")
 
 # Fields have two spellings in the wild: that of OTLP/JSON and that of the protocol file.
 _VALUES = ("stringValue", "intValue", "doubleValue", "boolValue",
            "string_value", "int_value", "double_value", "bool_value")  # fmt: skip
 _TIMES = ("startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano")
+_PARENTS = ("parentSpanId", "parent_span_id")
 _EVENT_TIMES = ("timeUnixNano", "time_unix_nano")
 
 
@@ -112,7 +120,7 @@ def _texts(*names: str) -> dict[str, pl.DataType]:
 _ATTRIBUTES = pl.List(pl.Struct({"key": pl.String(), "value": pl.Struct(_texts(*_VALUES))}))
 _SPAN = pl.Struct(
     {
-        **_texts("name", "spanId", "span_id", *_TIMES),
+        **_texts("name", "spanId", "span_id", *_PARENTS, *_TIMES),
         "attributes": _ATTRIBUTES,
         "events": pl.List(pl.Struct(_texts("name", *_EVENT_TIMES))),
         "status": pl.Struct(_texts("code")),
@@ -171,16 +179,15 @@ def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
             spans.select("row", pl.col("about").alias("pair")),
         ]
     ).explode("pair")
-    attributes = (
-        seen.select(
-            "row",
-            pl.col("pair").struct.field("key").alias("key"),
-            pl.coalesce(
-                [pl.col("pair").struct.field("value").struct.field(name) for name in _VALUES]
-            ).alias("value"),
-        )
-        .filter(pl.col("key").is_in(_WANTED))
-        .pivot(on="key", index="row", values="value", aggregate_function="first")
+    named = seen.select(
+        "row",
+        pl.col("pair").struct.field("key").alias("key"),
+        pl.coalesce(
+            [pl.col("pair").struct.field("value").struct.field(name) for name in _VALUES]
+        ).alias("value"),
+    )
+    attributes = named.filter(pl.col("key").is_in(_WANTED)).pivot(
+        on="key", index="row", values="value", aggregate_function="first"
     )
     event = pl.element().struct
     first_token = (
@@ -193,14 +200,45 @@ def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
         LINE, "row", "scope", "real",
         pl.col("span").struct.field("name").fill_null("").alias("span_name"),
         _inside("span", "spanId", "span_id").alias("span_id"),
+        _inside("span", *_PARENTS).alias("parent_id"),
         _inside("span", *_TIMES[:2]).alias("span_start"),
         _inside("span", *_TIMES[2:]).alias("span_end"),
         pl.col("span").struct.field("status").struct.field("code").alias("span_status"),
         first_token.alias("first_token"),
-    ).join(attributes, on="row", how="left", maintain_order="left")  # fmt: skip
+    ).join(attributes, on="row", how="left", maintain_order="left").join(
+        _numbered(named), on="row", how="left", maintain_order="left"
+    )  # fmt: skip
 
 
-def _convert(chunk: Raw, prompts: Prompts) -> Batch:
+def _numbered(named: pl.DataFrame) -> pl.DataFrame:
+    """The numbered messages of each row that has any, as one JSON text ``numbered``."""
+    key = pl.col("key")
+    parts = (
+        named.filter(pl.any_horizontal([key.str.starts_with(start) for start in NUMBERED]))
+        .with_columns(key.str.extract_groups(_NUMBERED).struct.rename_fields(["a", "b", "part"]))
+        .unnest("key")
+        .with_columns(pl.coalesce("a", "b").cast(pl.Int64, strict=False).alias("number"))
+        .filter(pl.col("part").is_not_null() & pl.col("number").is_not_null())
+    )
+
+    def value(part: str) -> pl.Expr:
+        return pl.col("value").filter(pl.col("part") == part).first().alias(part)
+
+    return (
+        parts.group_by("row", "number")
+        .agg(value("role"), value("content"))
+        .sort("row", "number")
+        .group_by("row", maintain_order=True)
+        .agg(pl.struct("role", "content").alias("messages"))
+        .select(
+            "row",
+            pl.struct("messages").struct.json_encode().str.json_path_match("$.messages")
+            .alias("numbered"),
+        )
+    )  # fmt: skip
+
+
+def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     raw = Raw(_flatten(chunk.frame), chunk.options)
     have = {key: [n for n in names if raw.has(n)] for key, names in NAMES.items()}
 
@@ -275,6 +313,10 @@ def _convert(chunk: Raw, prompts: Prompts) -> Batch:
         .otherwise(pl.lit("ok"))
     )
     server = vllm | sglang
+    # A call ends, and so is written, before the span of a framework around it.
+    inner = raw.frame.select(pl.col("parent_id").filter(calls & ~server)).to_series()
+    outer.update(inner.drop_nulls().unique())
+    wrapping = pl.col("span_id").is_in(list(outer)).fill_null(False) & ~server
     frame = raw.select(
         {
             "request_id": pl.coalesce(text("request_id"), pl.col("span_id")),
@@ -310,15 +352,21 @@ def _convert(chunk: Raw, prompts: Prompts) -> Batch:
         reject=pl.when(~pl.col("real"))
         .then(pl.lit("no_span"))
         .when(~calls)
-        .then(pl.lit("not_an_llm_span")),
+        .then(pl.lit("not_an_llm_span"))
+        .when(wrapping)
+        .then(pl.lit("wraps_another_call")),
     )
     added = raw.frame.select((exclusive & calls).any()).item()
     fields = _fields(frame, have)
     notes = (_ADDED,) if added else ()
-    if not have["messages"]:
+    numbered = raw.frame["numbered"].count() > 0
+    if not have["messages"] and not numbered:
         return Batch(frame, fields, notes)
-    made = prompts.read(frame, raw.frame.select(text(key).alias(key) for key in PROMPT))
-    source = ", ".join(name for key in PROMPT for name in have[key])
+    parts = {key: text(key) for key in PROMPT}
+    parts["messages"] = pl.coalesce(parts["messages"], raw.text("numbered"))
+    made = prompts.read(frame, raw.frame.select(part.alias(key) for key, part in parts.items()))
+    names = [name for key in PROMPT for name in have[key]]
+    source = ", ".join([*names, *(f"{start}N" for start in NUMBERED if numbered)])
     named = {key: replace(field, source=source) for key, field in made.fields.items()}
     return Batch(
         made.frame, fields | named, (*notes, *made.notes), made.parts, prompts.bytes_per_token
@@ -355,7 +403,11 @@ def _plan(head: Head, options: Options) -> Plan:
         Where(**{key: Place(key) for key in PROMPT}), bytes_per_token=options.bytes_per_token,
         tokenizer=options.tokenizer, parts=options.text,
     )  # fmt: skip
-    return Plan(schema=dict.fromkeys(_ROOTS, _RESOURCE), convert=partial(_convert, prompts=prompts))
+    outer: set[str] = set()  # ids of spans around calls, in this file so far
+    return Plan(
+        schema=dict.fromkeys(_ROOTS, _RESOURCE),
+        convert=partial(_convert, prompts=prompts, outer=outer),
+    )
 
 
 READER = Reader(

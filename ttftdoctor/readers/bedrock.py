@@ -1,0 +1,156 @@
+"""Amazon Bedrock: model invocation logs from S3 or CloudWatch, one JSON object a line.
+
+The stamp has whole seconds. Input counts leave out what was read from or written to a cache, so
+the three are added up. The first byte is known only for ``InvokeModelWithResponseStream`` of
+models that close their stream with invocation metrics (``firstByteLatency``, ms; the first chunk
+of any kind); ``ConverseStream`` has the total alone. Bodies beyond a limit are moved to files of
+their own, and the metrics with them.
+
+It cannot tell: queue and prefill, sessions (but for one in ``requestMetadata``), and arrivals finer
+than a second, so that bursts within a second look as if they came at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from ttftdoctor.prompts import Place, Prompts, Where
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_TEXTS = (
+    "schemaType", "timestamp", "region", "inferenceRegion", "requestId", "operation", "modelId",
+    "input", "output", "requestMetadata", "errorCode",
+)  # fmt: skip
+_METRICS = "$.outputBodyJson[*]['amazon-bedrock-invocationMetrics']"
+_USAGE = "$.outputBodyJson.usage"
+_CALLS = ("converse", "conversestream", "invokemodel", "invokemodelwithresponsestream")
+_SESSIONS = ("session_id", "sessionId", "session", "conversation_id", "conversationId")
+_SAME_US = 1000
+
+FIELDS = {
+    "request_id": Field("requestId", "", "Bedrock's name"),
+    "session_id": Field("requestMetadata", "", "what the caller attached"),
+    "start": Field("timestamp", "", "to a whole second"),
+    "model": Field("modelId", "", "Bedrock's name"),
+    "replica": Field("inferenceRegion, region", "", "the region that answered"),
+    "route": Field("operation", "", "Bedrock's name"),
+    "input_tokens": Field(
+        "input.inputTokenCount and cache counts", "tokens", "fresh, read and written", "derived"
+    ),
+    "cached_tokens": Field("input.cacheReadInputTokenCount", "tokens", "Bedrock's name"),
+    "cache_write_tokens": Field("input.cacheWriteInputTokenCount", "tokens", "Bedrock's name"),
+    "output_tokens": Field("output.outputTokenCount", "tokens", "Bedrock's name"),
+    "ttft_us": Field("output (firstByteLatency)", "ms", "first byte of the stream"),
+    "e2e_us": Field("output (invocationLatency, latencyMs)", "ms", "Bedrock's names"),
+    "streamed": Field("operation", "", "operations that stream"),
+    "status": Field("errorCode", "", "Bedrock's name"),
+    "vantage": Field("", "", "the provider's own log", "assumed"),
+}
+
+
+def _recognise(head: Head) -> str | None:
+    if any(record.get("schemaType") == "ModelInvocationLog" for record in head.records):
+        return "records of schemaType ModelInvocationLog"
+    return None
+
+
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+    def count(column: str, *paths: str) -> pl.Expr:
+        return pl.coalesce([raw.count(column, path, strict=False) for path in paths])
+
+    def ms(*paths: str) -> pl.Expr:
+        return pl.coalesce([raw.duration("output", "ms", path, strict=False) for path in paths])
+
+    said = count("input", "$.inputTokenCount")
+    read = pl.coalesce(
+        count("input", "$.cacheReadInputTokenCount"),
+        count("output", f"{_USAGE}.cacheReadInputTokens", f"{_USAGE}.cache_read_input_tokens"),
+    )
+    write = pl.coalesce(
+        count("input", "$.cacheWriteInputTokenCount"),
+        count("output", f"{_USAGE}.cacheWriteInputTokens", f"{_USAGE}.cache_creation_input_tokens"),
+    )
+    operation = raw.text("operation").str.to_lowercase()
+    ttft = ms(f"{_METRICS}.firstByteLatency")
+    e2e = ms(f"{_METRICS}.invocationLatency", "$.outputBodyJson.metrics.latencyMs",
+             "$.outputBodyJson[*].metadata.metrics.latencyMs")  # fmt: skip
+    tokens = said + read.fill_null(0) + write.fill_null(0)
+    error = raw.text("errorCode")
+    frame = raw.select(
+        {
+            "request_id": raw.text("requestId"),
+            "session_id": pl.coalesce(raw.text("requestMetadata", f"$.{n}") for n in _SESSIONS),
+            "start": raw.instant("timestamp"),
+            "model": raw.text("modelId"),
+            "replica": pl.coalesce(raw.text("inferenceRegion"), raw.text("region")),
+            "route": raw.text("operation"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": count("output", "$.outputTokenCount"),
+            "ttft_us": ttft,
+            "e2e_us": e2e,
+            "streamed": operation.str.ends_with("stream"),
+            "status": pl.when(error.is_null())
+            .then(pl.lit("ok"))
+            .when(status_of(error) == "ok")
+            .then(pl.lit("error"))
+            .otherwise(status_of(error)),
+            "vantage": pl.lit("gateway"),
+        },
+        reject=pl.when((raw.text("schemaType") != "ModelInvocationLog").fill_null(True))
+        .then(pl.lit("not_an_invocation"))
+        .when(~operation.is_in(_CALLS))
+        .then(pl.lit("not_a_model_call")),
+        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+    )
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    notes = ("read and written tokens were added to inputTokenCount, which leaves them out",)
+    if prompts is None:
+        return Batch(frame, fields, notes)
+    told = prompts.read(frame, raw.frame)
+    return Batch(
+        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
+        prompts.bytes_per_token,
+    )  # fmt: skip
+
+
+def _body(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    inside = record.get("input")
+    body = inside.get("inputBodyJson") if isinstance(inside, dict) else None
+    return body if isinstance(body, dict) else {}
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    prompts = None
+    if any(isinstance(_body(record).get("messages"), list) for record in head.records):
+        where = Where(
+            messages=Place("input", ("inputBodyJson", "messages")),
+            system=Place("input", ("inputBodyJson", "system")),
+            tools=Place("input", ("inputBodyJson", "tools")),
+        )
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
+    return Plan(dict.fromkeys(_TEXTS, pl.String), partial(_convert, prompts=prompts))
+
+
+READER = Reader(
+    name="bedrock",
+    title="Amazon Bedrock model invocation logs",
+    shapes=(Shape.JSON,),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Bedrock logs have no queue, no prefill time and no session (attach requestMetadata), and "
+        "a first byte only for InvokeModelWithResponseStream with text data delivery on; for "
+        "Converse measure the first token at the client"
+    ),
+)

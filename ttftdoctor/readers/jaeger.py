@@ -1,0 +1,248 @@
+"""Jaeger: traces saved from its page (JSON) or fetched from ``/api/traces``.
+
+One document with traces under ``data``; stamps and durations are microseconds, and a span's tags
+are the attributes it was sent with: the GenAI conventions of every generation, OpenInference,
+Vercel's ``ai.*``. Each span is a row; spans that are no call of a model are turned away by name,
+and of two nested calls the outer one is. A first token is a tag in seconds (``gen_ai.*``) or ms
+(``ttft_ms``, Vercel's), or the time of a log with the name of a first-token event.
+
+It cannot tell: what the instrumentation does not send (often the first token and cached tokens),
+and which spans were sampled away. int64 tags beyond 2^53 come as text, which is read alike.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import LINE, Field
+
+#: Which tags mean what; the first that is there counts.
+NAMES: dict[str, tuple[str, ...]] = {
+    "request_id": ("gen_ai.request.id", "gen_ai.response.id"),
+    "session_id": (
+        "gen_ai.conversation.id", "session.id", "langfuse.session.id",
+        "ai.telemetry.metadata.sessionId", "traceloop.association.properties.session_id",
+    ),
+    "model": (
+        "gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.response.model",
+        "ai.model.id", "model",
+    ),
+    "route": ("server.address",),
+    "input_tokens": (
+        "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
+        "llm.token_count.prompt", "ai.usage.inputTokens", "ai.usage.promptTokens", "input_tokens",
+    ),
+    "cached_tokens": (
+        "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
+        "gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.cached_tokens",
+        "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
+        "cache_read_tokens",
+    ),
+    "cache_write_tokens": (
+        "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.details.cache_write_tokens",
+        "llm.token_count.prompt_details.cache_write", "cache_creation_tokens",
+    ),
+    "output_tokens": (
+        "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+        "llm.usage.completion_tokens", "llm.token_count.completion", "ai.usage.outputTokens",
+        "ai.usage.completionTokens", "output_tokens",
+    ),
+    "reasoning_tokens": (
+        "gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
+        "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
+    ),
+    "ttft_us": (
+        "gen_ai.response.time_to_first_chunk", "gen_ai.client.operation.time_to_first_chunk",
+        "gen_ai.latency.time_to_first_token", "ttft_ms", "ai.response.msToFirstChunk",
+        "ai.stream.msToFirstChunk",
+    ),
+    "queue_us": ("gen_ai.latency.time_in_queue",),
+    "streamed": ("gen_ai.request.stream", "gen_ai.is_streaming", "llm.is_streaming"),
+    "operation": ("gen_ai.operation.name", "llm.request.type"),
+    "kind": ("openinference.span.kind", "langfuse.observation.type", "span.type"),
+    "workflow": ("traceloop.span.kind",),
+    "error": ("error.type", "http.response.status_code"),
+    "failed": ("error", "otel.status_code"),
+}  # fmt: skip
+_WANTED = sorted({name for names in NAMES.values() for name in names})
+_MS = ("ttft_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
+_OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
+_KINDS = ("llm", "generation", "llm_request")
+_EVENTS = ("First Token Stream Event", "ai.stream.firstChunk", "mlflow.chunk.item.0")
+_SAME_US = 1000
+
+
+def _texts(*names: str) -> dict[str, pl.DataType]:
+    return {name: pl.String() for name in names}
+
+
+_TAGS = pl.List(pl.Struct(_texts("key", "value")))
+_SPAN = {
+    **_texts("spanID", "operationName", "startTime", "duration"),
+    "references": pl.List(pl.Struct(_texts("refType", "spanID"))),
+    "tags": _TAGS,
+    "logs": pl.List(pl.Struct({"timestamp": pl.String(), "fields": _TAGS})),
+}
+_SCHEMA: dict[str, Any] = {"spans": pl.List(pl.Struct(_SPAN))}
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+        for record in records:
+            spans = record.get("spans")
+            first = spans[0] if isinstance(spans, list) and spans else None
+            if isinstance(first, dict) and {"traceID", "spanID", "operationName"} <= first.keys():
+                return f"traces with spans that have traceID and operationName{where}"
+    return None
+
+
+def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
+    """One row a span with its wanted tags as text columns; a trace without spans stays."""
+    spans = (
+        frame.select(LINE, pl.col("spans").alias("span"))
+        .explode("span", empty_as_null=True)
+        .with_columns(pl.col("span").is_not_null().alias("real"))
+        .unnest("span")
+        .with_row_index("row")
+    )
+    tags = (
+        spans.select("row", pl.col("tags").alias("tag"))
+        .explode("tag")
+        .select(
+            "row",
+            pl.col("tag").struct.field("key").alias("key"),
+            pl.col("tag").struct.field("value").alias("value"),
+        )
+        .filter(pl.col("key").is_in(_WANTED))
+        .pivot(on="key", index="row", values="value", aggregate_function="first")
+    )
+    log = pl.element().struct
+    named = log.field("fields").list.eval(
+        pl.element().struct.field("value").is_in(_EVENTS)
+    ).list.any()  # fmt: skip
+    first = (
+        pl.col("logs")
+        .list.eval(pl.when(named).then(log.field("timestamp")))
+        .list.drop_nulls()
+        .list.first()
+    )
+    ref = pl.element().struct
+    parent = (
+        pl.col("references")
+        .list.eval(pl.when(ref.field("refType") == "CHILD_OF").then(ref.field("spanID")))
+        .list.drop_nulls()
+        .list.first()
+    )
+    return spans.select(
+        LINE, "row", "real", "spanID", "operationName", "startTime", "duration",
+        first.alias("first_token"), parent.alias("parent"),
+    ).join(tags, on="row", how="left", maintain_order="left")  # fmt: skip
+
+
+def _convert(chunk: Raw) -> Batch:
+    raw = Raw(_flatten(chunk.frame), chunk.options)
+    have = {key: [n for n in names if raw.has(n)] for key, names in NAMES.items()}
+
+    def text(key: str) -> pl.Expr:
+        return pl.coalesce([raw.text(n) for n in have[key]] or pl.lit(None, dtype=pl.String))
+
+    def count(key: str) -> pl.Expr:
+        parts = [raw.count(n, strict=False) for n in have[key]]
+        return pl.coalesce(parts or pl.lit(None, dtype=pl.Int64))
+
+    def duration(key: str) -> pl.Expr:
+        parts = [raw.duration(n, "ms" if n in _MS else "s", strict=False) for n in have[key]]
+        return pl.coalesce(parts or pl.lit(None, dtype=pl.Int64))
+
+    said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
+    cache = read.fill_null(0) + write.fill_null(0)
+    # Claude Code's own span counts fresh tokens only.
+    claude = pl.col("operationName").str.starts_with("claude_code.").fill_null(False)
+    tokens = pl.when(claude | (cache > said)).then(said + cache).otherwise(said)
+    kind, operation = text("kind").str.to_lowercase(), text("operation")
+    calls = (
+        pl.when(~pl.col("real") | text("workflow").is_not_null())
+        .then(False)
+        .when(kind.is_not_null())
+        .then(kind.is_in(_KINDS))
+        .when(operation.is_not_null())
+        .then(operation.is_in(_OPERATIONS))
+        .otherwise(said.is_not_null())
+    )
+    raw.frame = raw.frame.with_columns(calls.fill_null(False).alias("calls"))
+    inner = raw.frame.filter("calls")["parent"].drop_nulls()
+    start, e2e = raw.instant("startTime", "us"), raw.duration("duration", "us")
+    first = raw.instant("first_token", "us", strict=False)
+    ttft = pl.coalesce(duration("ttft_us"), first - start)
+    why = status_of(text("error"))
+    failed = text("failed").str.to_lowercase().is_in(["true", "error"]).fill_null(False)
+    frame = raw.select(
+        {
+            "request_id": pl.coalesce(text("request_id"), raw.text("spanID")),
+            "session_id": text("session_id"),
+            "start": start,
+            "model": text("model"),
+            "route": text("route"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": count("output_tokens"),
+            "reasoning_tokens": count("reasoning_tokens"),
+            "ttft_us": pl.when(ttft >= 0).then(ttft),
+            "e2e_us": e2e,
+            "queue_us": duration("queue_us"),
+            "status": pl.when(failed)
+            .then(pl.when(why != "ok").then(why).otherwise(pl.lit("error")))
+            .otherwise(pl.lit("ok")),
+            "streamed": pl.coalesce([raw.boolean(n) for n in have["streamed"]] or pl.lit(None)),
+            "vantage": pl.lit("client"),
+        },
+        reject=pl.when(~pl.col("real"))
+        .then(pl.lit("no_span"))
+        .when(~pl.col("calls"))
+        .then(pl.lit("not_a_model_call"))
+        .when(raw.text("spanID").is_in(inner.implode()).fill_null(False))
+        .then(pl.lit("wraps_another_call")),
+        set_aside=pl.when(ttft >= e2e - _SAME_US)
+        .then(pl.lit("not_streamed"))
+        .when(ttft < 0)
+        .then(pl.lit("first_token_before_start")),
+    )
+    fields = {
+        column: Field(", ".join(names), "", "the conventions' names of it")
+        for column, names in have.items()
+        if names and column in frame.columns
+    }
+    fields["request_id"] = Field("spanID", "", "the span's own id, where no request has one")
+    fields["start"] = Field("startTime", "us", "Jaeger's name")
+    fields["e2e_us"] = Field("duration", "us", "Jaeger's name")
+    if "ttft_us" not in fields:
+        fields["ttft_us"] = Field("logs", "us", "first-token event less start", "derived")
+    fields["status"] = Field("error, otel.status_code", "", "tags of a span that failed")
+    fields["vantage"] = Field("", "", "spans of an instrumented client", "assumed")
+    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    del options
+    paged = "spans" not in head.columns and "data" in head.inner
+    return Plan(_SCHEMA, _convert, whole=True, unwrap="data" if paged else None)
+
+
+READER = Reader(
+    name="jaeger",
+    title="Jaeger traces (JSON)",
+    shapes=(Shape.JSON,),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Jaeger has what the instrumentation sends: a first token needs "
+        "gen_ai.response.time_to_first_chunk or a first-token event on the span of a streamed "
+        "call, cached tokens gen_ai.usage.cache_read.input_tokens"
+    ),
+)

@@ -1,0 +1,176 @@
+"""LangSmith: runs from ``client.list_runs``, ``POST /runs/query`` or a bulk export to Parquet.
+
+Only runs of type ``llm`` are calls of a model: chains and agents carry the tokens and first tokens
+of what they wrap. Stamps without a zone are UTC. ``session_id`` is the project, never the
+conversation, which is in the metadata. Where ``first_token_time`` is missing, the first
+``new_token`` event stands for it: the first chunk of any kind that the application pulled.
+
+It cannot tell: queue and prefill, and the first token of a run that did not stream with callbacks.
+Tokens include the cached ones by LangChain's convention; a row with more of these than input is of
+an application that posted its provider's own counts, and is added up.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_TEXTS = (
+    "id", "parent_run_id", "run_type", "start_time", "end_time", "first_token_time", "events",
+    "prompt_tokens", "completion_tokens", "prompt_token_details", "completion_token_details",
+    "extra", "status", "error", "session_id", "project_id", "thread_id",
+)  # fmt: skip
+_SESSIONS = ("session_id", "thread_id", "conversation_id")
+_USAGE = "$.metadata.usage_metadata"
+_SAME_US = 1000
+
+FIELDS = {
+    "request_id": Field("id", "", "LangSmith's name"),
+    "session_id": Field("extra.metadata, thread_id", "", "the conversation of the metadata"),
+    "start": Field("start_time", "", "LangSmith's name"),
+    "model": Field("extra.metadata.ls_model_name", "", "LangSmith's name"),
+    "tenant": Field("session_id, project_id", "", "the project, by LangSmith's name for it"),
+    "input_tokens": Field("prompt_tokens", "tokens", "cached ones included, as LangChain counts"),
+    "cached_tokens": Field("prompt_token_details.cache_read", "tokens", "LangSmith's name"),
+    "cache_write_tokens": Field(
+        "prompt_token_details.cache_creation", "tokens", "LangSmith's name"
+    ),
+    "output_tokens": Field("completion_tokens", "tokens", "LangSmith's name"),
+    "reasoning_tokens": Field("completion_token_details.reasoning", "tokens", "LangSmith's name"),
+    "ttft_us": Field("first_token_time - start_time", "", "first token less start", "derived"),
+    "e2e_us": Field("end_time - start_time", "", "end less start", "derived"),
+    "status": Field("status, error", "", "LangSmith's names"),
+    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+}
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (
+        ("", head.records),
+        *((f" in {key}", head.inner.get(key, ())) for key in ("runs", "data")),
+    ):
+        if any({"run_type", "start_time"} <= r.keys() for r in records) and any(
+            r.keys() & {"dotted_order", "parent_run_id", "first_token_time"} for r in records
+        ):
+            return f"run_type, start_time and dotted_order{where}"
+    return None
+
+
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
+    raw.frame = raw.frame.with_columns(*absent)
+
+    def detail(side: str, name: str, usage: str) -> pl.Expr:
+        column = f"{side}_token_details"
+        paths = [(column, f"$.{name}"), (column, f"$.raw.{name}"), ("extra", f"{_USAGE}.{usage}")]
+        return pl.coalesce([raw.count(c, path, strict=False) for c, path in paths])
+
+    def count(name: str, usage: str) -> pl.Expr:
+        return pl.coalesce(raw.count(name), raw.count("extra", f"{_USAGE}.{usage}", strict=False))
+
+    start, end = raw.instant("start_time"), raw.instant("end_time")
+    event = '$[?(@.name=="new_token")].time'
+    first = pl.coalesce(
+        raw.instant("first_token_time", strict=False),
+        raw.instant("events", None, event, strict=False),
+    )
+    ttft = first - start
+    said, made = count("prompt_tokens", "input_tokens"), count("completion_tokens", "output_tokens")
+    read = detail("prompt", "cache_read", "input_token_details.cache_read")
+    write = detail("prompt", "cache_creation", "input_token_details.cache_creation")
+    cache = read.fill_null(0) + write.fill_null(0)
+    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
+    name = raw.text("id")
+    calls = (raw.text("run_type").str.to_lowercase() == "llm").fill_null(False)
+    inner = raw.frame.select(raw.text("parent_run_id").filter(calls)).to_series().drop_nulls()
+    ends = raw.frame.select(name.alias("name"), pl.coalesce(end, start).alias("stamp"))
+    nth = pl.col("stamp").rank("ordinal", descending=True).over("name")
+    again = ends.select((pl.col("name").is_not_null() & (nth > 1)).alias("again"))
+    raw.frame = raw.frame.with_columns(again["again"])
+    status, why = status_of(raw.text("status")), status_of(raw.text("error"))
+    status = (
+        pl.when(why.is_in(["rate_limited", "aborted"]))
+        .then(why)
+        .when(raw.text("error").is_not_null() | (status == "error"))
+        .then(pl.lit("error"))
+        .otherwise(pl.lit("ok"))
+    )
+    frame = raw.select(
+        {
+            "request_id": name,
+            "session_id": pl.coalesce(
+                *(raw.text("extra", f"$.metadata.{key}") for key in _SESSIONS),
+                raw.text("thread_id"),
+            ),
+            "start": start,
+            "model": raw.text("extra", "$.metadata.ls_model_name"),
+            "tenant": pl.coalesce(raw.text("session_id"), raw.text("project_id")),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": made,
+            "reasoning_tokens": detail("completion", "reasoning", "output_token_details.reasoning"),
+            "ttft_us": pl.when(ttft >= 0).then(ttft),
+            "e2e_us": end - start,
+            "status": status,
+            "vantage": pl.lit("client"),
+        },
+        reject=pl.when(~calls)
+        .then(pl.lit("not_a_model_call"))
+        .when(name.is_in(inner.implode()).fill_null(False))
+        .then(pl.lit("wraps_another_call"))
+        .when(pl.col("again").fill_null(False))
+        .then(pl.lit("repeated_row")),
+        set_aside=pl.when(ttft >= end - start - _SAME_US)
+        .then(pl.lit("not_streamed"))
+        .when(ttft < 0)
+        .then(pl.lit("first_token_before_start")),
+    )
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    notes = ("session_id of a LangSmith run is its project: it is read as the tenant",)
+    if prompts is None:
+        return Batch(frame, fields, notes)
+    told = prompts.read(frame, raw.frame)
+    return Batch(
+        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
+        prompts.bytes_per_token,
+    )  # fmt: skip
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    unwrap = None
+    if "run_type" not in head.columns:
+        unwrap = next((key for key in ("runs", "data") if key in head.inner), None)
+    where = find(head.inner[unwrap] if unwrap else head.records)
+    prompts = None
+    if where is not None:
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
+    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
+    return Plan(
+        dict.fromkeys(names, pl.String),
+        partial(_convert, prompts=prompts),
+        whole=True,
+        unwrap=unwrap,
+    )
+
+
+READER = Reader(
+    name="langsmith",
+    title="LangSmith runs",
+    shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "LangSmith has no queue and no prefill time; a first token only of llm runs that stream "
+        "(streaming=True), and a conversation only where metadata has thread_id or session_id"
+    ),
+)

@@ -1,0 +1,157 @@
+"""Opik: spans from ``opik export`` (JSON) or its REST API.
+
+Spans of type ``llm`` are calls of a model, and of two nested ones the inner is the call. ``ttft``
+and ``duration`` are in milliseconds; data that was imported again keeps ``ttft`` in the metadata.
+``usage`` has the usual counts, cached tokens included, and the provider's own under
+``original_usage.*``, where cached tokens are.
+
+It cannot tell: queue and prefill, and first tokens of integrations that do not set ``ttft``.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_TEXTS = (
+    "id", "parent_span_id", "type", "start_time", "end_time", "duration", "ttft", "model",
+    "provider", "usage", "thread_id", "metadata", "error_info", "project_name",
+)  # fmt: skip
+_PAGES = ("content", "spans", "data")
+_SAME_US = 1000
+
+FIELDS = {
+    "request_id": Field("id", "", "Opik's name"),
+    "session_id": Field("thread_id, metadata.thread_id", "", "Opik's name"),
+    "start": Field("start_time", "", "Opik's name"),
+    "model": Field("model", "", "Opik's name"),
+    "tenant": Field("project_name", "", "Opik's name"),
+    "route": Field("provider", "", "Opik's name"),
+    "input_tokens": Field("usage.prompt_tokens", "tokens", "cached ones included"),
+    "cached_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
+    "cache_write_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
+    "output_tokens": Field("usage.completion_tokens", "tokens", "Opik's name"),
+    "reasoning_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
+    "ttft_us": Field("ttft", "ms", "Opik's unit of it"),
+    "e2e_us": Field("end_time - start_time", "", "end less start", "derived"),
+    "status": Field("error_info", "", "a span with an error failed"),
+    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+}
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (
+        ("", head.records),
+        *((f" in {key}", head.inner.get(key, ())) for key in _PAGES),
+    ):
+        seen = {key for record in records for key in record}
+        if {"parent_span_id", "start_time", "usage"} <= seen and seen & {
+            "ttft",
+            "total_estimated_cost",
+        }:
+            return f"parent_span_id, start_time, usage and ttft or total_estimated_cost{where}"
+    return None
+
+
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
+    raw.frame = raw.frame.with_columns(*absent)
+
+    def count(*names: str) -> pl.Expr:
+        paths = [f"$['{name}']" for name in names]
+        paths += [f"$['original_usage.{name}']" for name in names]
+        return pl.coalesce([raw.count("usage", path, strict=False) for path in paths])
+
+    read = count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+                 "cache_read_input_tokens", "cacheReadInputTokens")  # fmt: skip
+    write = count("cache_creation_input_tokens", "cacheWriteInputTokens")
+    cache = read.fill_null(0) + write.fill_null(0)
+    said = count("prompt_tokens")
+    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
+    calls = (raw.text("type").str.to_lowercase() == "llm").fill_null(False)
+    inner = raw.frame.select(raw.text("parent_span_id").filter(calls)).to_series().drop_nulls()
+    name = raw.text("id")
+    start, end = raw.instant("start_time"), raw.instant("end_time")
+    e2e = pl.coalesce(end - start, raw.duration("duration", "ms"))
+    ttft = pl.coalesce(
+        raw.duration("ttft", "ms"), raw.duration("metadata", "ms", "$._import_ttft", strict=False)
+    )
+    failure = raw.text("error_info")
+    why = status_of(failure)
+    frame = raw.select(
+        {
+            "request_id": name,
+            "session_id": pl.coalesce(raw.text("thread_id"), raw.text("metadata", "$.thread_id")),
+            "start": start,
+            "model": raw.text("model"),
+            "tenant": raw.text("project_name"),
+            "route": raw.text("provider"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": count("completion_tokens"),
+            "reasoning_tokens": count(
+                "completion_tokens_details.reasoning_tokens",
+                "output_tokens_details.reasoning_tokens",
+            ),
+            "ttft_us": pl.when(ttft >= 0).then(ttft),
+            "e2e_us": e2e,
+            "status": pl.when(failure.is_null())
+            .then(pl.lit("ok"))
+            .when(why.is_in(["rate_limited", "aborted"]))
+            .then(why)
+            .otherwise(pl.lit("error")),
+            "vantage": pl.lit("client"),
+        },
+        reject=pl.when(~calls)
+        .then(pl.lit("not_a_model_call"))
+        .when(name.is_in(inner.implode()).fill_null(False))
+        .then(pl.lit("wraps_another_call"))
+        .when(name.is_not_null() & ~name.is_first_distinct())
+        .then(pl.lit("repeated_row")),
+        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+    )
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    if prompts is None:
+        return Batch(frame, fields)
+    told = prompts.read(frame, raw.frame)
+    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    unwrap = None
+    if "parent_span_id" not in head.columns:
+        unwrap = next((key for key in _PAGES if key in head.inner), None)
+    where = find(head.inner[unwrap] if unwrap else head.records)
+    prompts = None
+    if where is not None:
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
+    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
+    return Plan(
+        dict.fromkeys(names, pl.String),
+        partial(_convert, prompts=prompts),
+        whole=True,
+        unwrap=unwrap,
+    )
+
+
+READER = Reader(
+    name="opik",
+    title="Opik spans",
+    shapes=(Shape.JSON,),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Opik has no queue and no prefill time, and a first token only where the integration sets "
+        "ttft on the span of a streamed call"
+    ),
+)

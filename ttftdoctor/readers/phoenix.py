@@ -1,0 +1,163 @@
+"""Arize Phoenix: spans from its REST API and command line, or from a data frame of spans.
+
+REST pages hold spans under ``data``, with dotted names inside ``attributes``; a data frame saved
+as CSV or Parquet has a column ``attributes.NAME`` for each name that any span has. Only spans of
+kind LLM are calls of a model, and of two nested ones (a framework and a client library) the inner
+is the call. The first token is the time of the event ``First Token Stream Event``; in a CSV the
+events are Python text, from which its time is taken.
+
+Prompt tokens include cached ones (OpenAI and Anthropic instrumentations) but those of Bedrock
+Converse do not: rows with more cached than prompt tokens are added up. The cumulative counts of
+parents are not read. It cannot tell: queue and prefill, and first tokens of instrumentations that
+send no event.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_ATTRIBUTES = {
+    "kind": ("openinference.span.kind",),
+    "session_id": ("session.id",),
+    "model": ("llm.response.model_name", "llm.model_name", "llm.request.model_name"),
+    "input_tokens": ("llm.token_count.prompt",),
+    "cached_tokens": ("llm.token_count.prompt_details.cache_read",),
+    "cache_write_tokens": ("llm.token_count.prompt_details.cache_write",),
+    "output_tokens": ("llm.token_count.completion",),
+    "reasoning_tokens": ("llm.token_count.completion_details.reasoning",),
+}
+_TEXTS = (
+    "id", "name", "context", "context.span_id", "span_kind", "parent_id", "start_time", "end_time",
+    "status_code", "status_message", "attributes", "events",
+    *(f"attributes.{name}" for names in _ATTRIBUTES.values() for name in names),
+)  # fmt: skip
+_EVENT = "First Token Stream Event"
+#: The time of that event where events are Python text with datetime(...) or quoted stamps.
+_PYTHON = (
+    r"First Token Stream Event'[^{}]*?'timestamp': '([^']+)'",
+    r"'timestamp': '([^']+)'[^{}]*?First Token Stream Event",
+)
+_SAME_US = 1000
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+        for record in records:
+            context = record.get("context")
+            if "span_kind" not in record or "start_time" not in record:
+                continue
+            if isinstance(context, dict) and {"trace_id", "span_id"} <= context.keys():
+                return f"span_kind and context.trace_id{where}"
+    if {"context.span_id", "span_kind"} <= set(head.columns):
+        return "columns context.span_id and span_kind"
+    return None
+
+
+def _convert(raw: Raw, nested: bool) -> Batch:
+    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
+    raw.frame = raw.frame.with_columns(*absent)
+
+    def place(name: str) -> tuple[str, str | None]:
+        return ("attributes", f"$['{name}']") if nested else (f"attributes.{name}", None)
+
+    def text(key: str) -> pl.Expr:
+        return pl.coalesce([raw.text(*place(name)) for name in _ATTRIBUTES[key]])
+
+    def count(key: str) -> pl.Expr:
+        return pl.coalesce([raw.count(*place(n), strict=False) for n in _ATTRIBUTES[key]])
+
+    stamp = pl.coalesce(
+        raw.text("events", f'$[?(@.name=="{_EVENT}")].timestamp'),
+        *(raw.text("events").str.extract(pattern) for pattern in _PYTHON),
+    )
+    span = pl.coalesce(
+        raw.text("context", "$.span_id"), raw.text("context.span_id"), raw.text("id")
+    )
+    kind = pl.coalesce(raw.text("span_kind"), text("kind")).str.to_uppercase()
+    raw.frame = raw.frame.with_columns(
+        stamp.alias("first_token"),
+        span.alias("span"),
+        (kind == "LLM").fill_null(False).alias("llm"),
+    )
+    start, end = raw.instant("start_time"), raw.instant("end_time")
+    ttft, e2e = raw.instant("first_token", strict=False) - start, end - start
+    said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
+    cache = read.fill_null(0) + write.fill_null(0)
+    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
+    inner = raw.frame.filter("llm")["parent_id"].drop_nulls()
+    again = pl.col("span").is_not_null() & ~pl.col("span").is_first_distinct()
+    why = status_of(raw.text("status_message"))
+    named = pl.when(why.is_in(["rate_limited", "aborted"])).then(why).otherwise(pl.lit("error"))
+    frame = raw.select(
+        {
+            "request_id": pl.col("span"),
+            "session_id": text("session_id"),
+            "start": start,
+            "model": text("model"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": count("output_tokens"),
+            "reasoning_tokens": count("reasoning_tokens"),
+            "ttft_us": pl.when(ttft >= 0).then(ttft),
+            "e2e_us": e2e,
+            "status": pl.when(raw.text("status_code").str.to_uppercase() == "ERROR")
+            .then(named)
+            .otherwise(pl.lit("ok")),
+            "vantage": pl.lit("client"),
+        },
+        reject=pl.when(~pl.col("llm"))
+        .then(pl.lit("not_a_model_call"))
+        .when(pl.col("span").is_in(inner.implode()).fill_null(False))
+        .then(pl.lit("wraps_another_call"))
+        .when(again)
+        .then(pl.lit("repeated_row")),
+        set_aside=pl.when(ttft >= e2e - _SAME_US)
+        .then(pl.lit("not_streamed"))
+        .when(ttft < 0)
+        .then(pl.lit("first_token_before_start")),
+    )
+    fields = {
+        key: Field(", ".join(names), "", "OpenInference's names")
+        for key, names in _ATTRIBUTES.items()
+    } | {
+        "request_id": Field("context.span_id", "", "Phoenix's name"),
+        "start": Field("start_time", "", "Phoenix's name"),
+        "ttft_us": Field(f"events ({_EVENT})", "", "first chunk less start", "derived"),
+        "e2e_us": Field("end_time - start_time", "", "the span's length", "derived"),
+        "status": Field("status_code", "", "Phoenix's name"),
+        "vantage": Field("", "", "spans of an instrumented client", "assumed"),
+    }
+    del fields["kind"]
+    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    del options
+    paged = "span_kind" not in head.columns and "data" in head.inner
+    nested = paged or "attributes" in head.columns
+    return Plan(
+        dict.fromkeys(_TEXTS, pl.String),
+        partial(_convert, nested=nested),
+        whole=True,
+        unwrap="data" if paged else None,
+    )
+
+
+READER = Reader(
+    name="phoenix",
+    title="Arize Phoenix spans (REST, command line, data frame)",
+    shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Phoenix has no queue and no prefill time, and a first token only of instrumentations that "
+        "send First Token Stream Event (OpenAI, Mistral, LlamaIndex, with stream=True)"
+    ),
+)

@@ -1,0 +1,137 @@
+"""Portkey: logs exported from its Logs page or its export API, one JSON object a line.
+
+The gateway's clock: ``response_time`` (ms) is the whole request, and there is no first token.
+Cached tokens are only inside ``response.usage``, in the provider's own words; where these are
+Anthropic's (``input_tokens`` beside ``cache_read_input_tokens``) the prompt is their sum. A row
+whose ``cache_status`` is a hit was answered from a stored response. ``trace_id`` stands for a
+session where the metadata has none.
+
+It cannot tell: first token, queue and prefill; what ``response_time`` of a stream ends with.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_TEXTS = (
+    "id", "trace_id", "created_at", "response", "ai_org", "ai_provider", "ai_model", "req_units",
+    "res_units", "request_tokens", "response_tokens", "request_url", "response_time",
+    "response_status_code", "metadata", "cache_status", "stream_mode", "retry_success_count",
+)  # fmt: skip
+_SESSIONS = ("session_id", "_session", "session", "conversation_id", "thread_id")
+
+FIELDS = {
+    "request_id": Field("id", "", "Portkey's name"),
+    "session_id": Field("metadata, trace_id", "", "the trace where metadata has no session"),
+    "start": Field("created_at", "", "Portkey's name"),
+    "model": Field("ai_model", "", "Portkey's name"),
+    "tenant": Field("metadata._user", "", "Portkey's name"),
+    "route": Field("ai_org, ai_provider", "", "the provider"),
+    "input_tokens": Field("req_units, response.usage", "tokens", "cached ones included"),
+    "cached_tokens": Field("response.usage", "tokens", "the provider's count"),
+    "cache_write_tokens": Field("response.usage", "tokens", "the provider's count"),
+    "output_tokens": Field("res_units, response.usage", "tokens", "Portkey's names"),
+    "e2e_us": Field("response_time", "ms", "Portkey's unit of it"),
+    "attempts": Field("retry_success_count", "", "retries and the first try", "derived"),
+    "streamed": Field("stream_mode", "", "Portkey's name"),
+    "status": Field("response_status_code", "", "HTTP status"),
+    "vantage": Field("", "", "the gateway's own log", "assumed"),
+}
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+        for record in records:
+            if {"ai_model", "response_time"} <= record.keys() and record.keys() & {
+                "ai_org",
+                "ai_provider",
+            }:
+                return f"ai_org or ai_provider, ai_model and response_time{where}"
+    return None
+
+
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
+    usage = pl.coalesce(raw.text("response", "$.usage"), raw.text("response", "$.body.usage"))
+    raw.frame = raw.frame.with_columns(*absent, usage.alias("usage"))
+
+    def counted(*paths: str) -> pl.Expr:
+        return pl.coalesce([raw.count("usage", f"$.{path}", strict=False) for path in paths])
+
+    read = counted("prompt_tokens_details.cached_tokens", "cache_read_input_tokens")
+    write = counted("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens")
+    cache = read.fill_null(0) + write.fill_null(0)
+    units = pl.coalesce(raw.count("req_units"), raw.count("request_tokens"))
+    said = pl.coalesce(counted("prompt_tokens"), units)
+    tokens = pl.coalesce(
+        pl.when(counted("prompt_tokens").is_null()).then(counted("input_tokens") + cache),
+        pl.when(cache > said).then(said + cache).otherwise(said),
+    )
+    made = pl.coalesce(raw.count("res_units"), raw.count("response_tokens"),
+                       counted("completion_tokens", "output_tokens"))  # fmt: skip
+    frame = raw.select(
+        {
+            "request_id": raw.text("id"),
+            "session_id": pl.coalesce(
+                *(raw.text("metadata", f"$.{name}") for name in _SESSIONS), raw.text("trace_id")
+            ),
+            "start": raw.instant("created_at"),
+            "model": raw.text("ai_model"),
+            "tenant": raw.text("metadata", "$._user"),
+            "route": pl.coalesce(raw.text("ai_org"), raw.text("ai_provider")),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": made,
+            "e2e_us": raw.duration("response_time", "ms"),
+            "attempts": raw.count("retry_success_count", strict=False) + 1,
+            "streamed": raw.boolean("stream_mode"),
+            "status": status_of(raw.text("response_status_code")),
+            "vantage": pl.lit("gateway"),
+        },
+        reject=pl.when(
+            raw.text("cache_status").str.to_lowercase().str.contains(r"hit$").fill_null(False)
+        ).then(pl.lit("response_cache_hit")),
+    )
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    if prompts is None:
+        return Batch(frame, fields)
+    told = prompts.read(frame, raw.frame)
+    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    paged = "ai_model" not in head.columns and "data" in head.inner
+    where = find(head.inner["data"] if paged else head.records)
+    prompts = None
+    if where is not None:
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
+    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
+    return Plan(
+        dict.fromkeys(names, pl.String),
+        partial(_convert, prompts=prompts),
+        unwrap="data" if paged else None,
+    )
+
+
+READER = Reader(
+    name="portkey",
+    title="Portkey gateway logs",
+    shapes=(Shape.JSON, Shape.CSV),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Portkey logs no first token, no queue and no prefill time: measure the first token at the "
+        "client, and export the field response, whose usage has the cached tokens"
+    ),
+)

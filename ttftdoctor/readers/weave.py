@@ -1,0 +1,148 @@
+"""Weave (Weights & Biases): calls from ``calls/stream_query``, one JSON object a line.
+
+Every traced function is a call; those that have usage and hold no other call with usage are calls
+of a model (the usage of a parent is the sum of its children's). Usage is kept by model in the
+provider's own words: ``input_tokens`` beside ``cache_read_input_tokens`` are Anthropic's, which
+leave out cached tokens and are added up. A streamed OpenAI call has ``time_to_first_token`` in its
+output, in seconds.
+
+It cannot tell: queue and prefill, and first tokens of other providers.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.sources import Head, Shape
+from ttftdoctor.table import Field
+
+_TEXTS = (
+    "id", "parent_id", "op_name", "thread_id", "started_at", "ended_at", "output", "summary",
+    "exception",
+)  # fmt: skip
+_SAME_US = 1000
+
+FIELDS = {
+    "request_id": Field("id", "", "Weave's name"),
+    "session_id": Field("thread_id", "", "Weave's name"),
+    "start": Field("started_at", "", "Weave's name"),
+    "model": Field("summary.usage", "", "the model its usage is kept under"),
+    "route": Field("op_name", "", "the traced function"),
+    "input_tokens": Field("summary.usage", "tokens", "cached ones included"),
+    "cached_tokens": Field("summary.usage", "tokens", "the provider's count"),
+    "cache_write_tokens": Field("summary.usage", "tokens", "the provider's count"),
+    "output_tokens": Field("summary.usage", "tokens", "the provider's count"),
+    "reasoning_tokens": Field("summary.usage", "tokens", "the provider's count"),
+    "ttft_us": Field("output.time_to_first_token", "s", "Weave's unit of it"),
+    "e2e_us": Field("ended_at - started_at", "", "end less start", "derived"),
+    "status": Field("exception", "", "a call with an exception failed"),
+    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+}
+
+
+def _recognise(head: Head) -> str | None:
+    for where, records in (("", head.records), (" in calls", head.inner.get("calls", ()))):
+        if any({"op_name", "started_at", "summary"} <= record.keys() for record in records):
+            return f"op_name, started_at and summary{where}"
+    return None
+
+
+def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+    usage = raw.text("summary", "$.usage.*")
+    model = raw.text("summary", "$.usage").str.extract(r'^\s*\{\s*"((?:[^"\\]|\\.)+)"\s*:')
+    # The name of an operation at times comes as the address of its version.
+    op = raw.text("op_name").str.replace(r"^weave:.*/op/", "").str.replace(r":[^:]*$", "")
+    raw.frame = raw.frame.with_columns(usage.alias("usage"), model.alias("model"), op.alias("op"))
+
+    def count(*paths: str) -> pl.Expr:
+        return pl.coalesce([raw.count("usage", f"$.{path}", strict=False) for path in paths])
+
+    read = count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+                 "cache_read_input_tokens")  # fmt: skip
+    write = count("cache_creation_input_tokens", "prompt_tokens_details.cache_write_tokens")
+    cache = read.fill_null(0) + write.fill_null(0)
+    said = count("prompt_tokens", "input_tokens")
+    apart = (
+        count("input_tokens").is_not_null()
+        & count("cache_read_input_tokens", "cache_creation_input_tokens").is_not_null()
+    ) | (cache > said)
+    tokens = pl.when(apart).then(said + cache).otherwise(said)
+    calls = raw.text("usage").is_not_null()
+    inner = raw.frame.select(raw.text("parent_id").filter(calls)).to_series().drop_nulls()
+    name = raw.text("id")
+    start, end = raw.instant("started_at"), raw.instant("ended_at")
+    e2e = end - start
+    ttft = raw.duration("output", "s", "$.time_to_first_token", strict=False)
+    why = status_of(raw.text("exception"))
+    frame = raw.select(
+        {
+            "request_id": name,
+            "session_id": raw.text("thread_id"),
+            "start": start,
+            "model": raw.text("model"),
+            "route": raw.text("op"),
+            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "cached_tokens": read,
+            "cache_write_tokens": write,
+            "output_tokens": count("completion_tokens", "output_tokens"),
+            "reasoning_tokens": count(
+                "completion_tokens_details.reasoning_tokens",
+                "output_tokens_details.reasoning_tokens",
+            ),
+            "ttft_us": ttft,
+            "e2e_us": e2e,
+            "status": pl.when(raw.text("exception").is_null())
+            .then(pl.lit("ok"))
+            .when(why.is_in(["rate_limited", "aborted"]))
+            .then(why)
+            .otherwise(pl.lit("error")),
+            "vantage": pl.lit("client"),
+        },
+        reject=pl.when(~calls)
+        .then(pl.lit("not_a_model_call"))
+        .when(name.is_in(inner.implode()).fill_null(False))
+        .then(pl.lit("wraps_another_call"))
+        .when(name.is_not_null() & ~name.is_first_distinct())
+        .then(pl.lit("repeated_row")),
+        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+    )
+    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
+    if prompts is None:
+        return Batch(frame, fields)
+    told = prompts.read(frame, raw.frame)
+    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+
+
+def _plan(head: Head, options: Options) -> Plan:
+    paged = "op_name" not in head.columns and "calls" in head.inner
+    where = find(head.inner["calls"] if paged else head.records)
+    prompts = None
+    if where is not None:
+        prompts = Prompts(
+            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
+            parts=options.text,
+        )  # fmt: skip
+    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
+    return Plan(
+        dict.fromkeys(names, pl.String),
+        partial(_convert, prompts=prompts),
+        whole=True,
+        unwrap="calls" if paged else None,
+    )
+
+
+READER = Reader(
+    name="weave",
+    title="Weave calls",
+    shapes=(Shape.JSON,),
+    recognise=_recognise,
+    plan=_plan,
+    lacks=(
+        "Weave has no queue and no prefill time, and a first token only of streamed OpenAI calls "
+        "(stream=True with stream_options.include_usage)"
+    ),
+)
