@@ -297,7 +297,7 @@ def test_waiting_is_told_by_the_ledger_or_by_the_logged_queue(
 
 
 def test_a_release_within_the_log_is_named(tmp_path: Path) -> None:
-    """What costs more since a moment is in no line, which is fitted to what was before it."""
+    """A slope over both sides of the moment is that of neither: the moment is told instead."""
     loaded = simulator.load("release_slower")
     logs = []
     for name, treatment in (("before", "rollback"), ("after", None)):

@@ -190,13 +190,10 @@ def _input_tokens(side: Baseline) -> float | None:
 def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
     """What the same work costs: prefill by the token and by the request, decode by the token."""
     out = []
-    since = ""
-    if seen is not None and seen.change is not None and seen.change.at is not None:
-        since = f" since {_clock(seen.change.at)}"
-        if seen.change.version is not None:
-            since += f" (version {clean(seen.change.version, 80)})"
     slope, mean = by.get("prefill_slope"), by.get("ttft_mean")
-    if _dearer(slope) and slope is not None and slope.baseline is not None:
+    # A slope over both sides of a moment is that of neither: :func:`_change` tells of it.
+    within = seen is not None and seen.change is not None
+    if not within and _dearer(slope) and slope is not None and slope.baseline is not None:
         figures = _figures(slope)
         if slope.change_share is not None and mean is not None and mean.baseline is not None:
             # Prefill is at most all of TTFT: the rest of the sum is in other sentences.
@@ -205,9 +202,9 @@ def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
                 figures["ttft_s"] = min(figures["ttft_s"], max(mean.change, 0.0))
         out.append(
             Moved(
-                "deploy_regression" if since else "prefill_slope",
+                "prefill_slope",
                 f"prefill costs {milliseconds(slope.current)} per 1,000 tokens instead of "
-                f"{milliseconds(slope.baseline)}{since}",
+                f"{milliseconds(slope.baseline)}",
                 figures,
             )
         )
@@ -241,11 +238,8 @@ def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
 
 
 def _change(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
-    """The same work takes longer since a moment within the log that is checked.
-
-    The cost line is that of before the moment, so that its slope does not show it.
-    """
-    if seen is None or seen.change is None or _dearer(by.get("prefill_slope")) or not _late(by):
+    """The same work takes longer since a moment within the log that is checked."""
+    if seen is None or seen.change is None or not _late(by):
         return []
     c = seen.change
     text = f"since {_clock(c.at) or 'one moment'}"

@@ -391,12 +391,12 @@ def _lines(rows: Rows, lines: Lines | None, load: Load | None) -> tuple[Line, ..
         every = np.ones(rows.n, dtype=bool)
         return _line(rows, lines.main, load, every, names[0] if len(names) == 1 else "")
     out: list[Line] = []
-    # Where the service changed in mid-log, what there is after counts as much as what was before.
-    models = lines.codes % AFTER
-    for code, line in sorted(lines.before().by_model.items()):
-        name = names[code] if code < len(names) else ""
-        out += _line(rows, line, load, models == code, name)
-    return tuple(out)
+    for code, line in sorted(lines.by_model.items()):
+        # Where the service changed in mid-log, each stretch has a line and counts by its requests.
+        model = code % AFTER
+        name = names[model] if model < len(names) else ""
+        out += _line(rows, line, load, lines.codes == code, name)
+    return _lines_together(out)
 
 
 def _line(rows: Rows, line: Prefill, load: Load, mask: np.ndarray, name: str) -> tuple[Line, ...]:
