@@ -29,7 +29,7 @@ FLOORS = (
     "sources prompts evidence hardware contrasts contrasts.records comparisons comparisons.records "
     "gate gate.records",
     "readers causes remedies report measure.trie simulator.scenario simulator.cache "
-    "prefixes.document gate.rules gate.metrics",
+    "prefixes.document gate.rules gate.metrics gate.words",
     "measure.caches prefixes.kinds prefixes.texts gate.reports gate.policy",
     "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers",

@@ -57,6 +57,16 @@ Unit = Annotated[
     list[str] | None,
     typer.Option("--unit", help="FIELD=UNIT: unit of a duration (ns, us, ms, s), e.g. first=ms."),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ToJson = Annotated[
+    str | None, typer.Option("--json", help="Write the answer as JSON to a file, or - .")
+]
+ToMarkdown = Annotated[
+    str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
+]
+Tokenizer = Annotated[
+    str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
+]
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="No progress; no report on screen if a file is written."),
@@ -108,12 +118,8 @@ def diagnose(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    json_: Annotated[
-        str | None, typer.Option("--json", help="Write the diagnosis as JSON to a file, or - .")
-    ] = None,
-    markdown: Annotated[
-        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
-    ] = None,
+    json_: ToJson = None,
+    markdown: ToMarkdown = None,
     html: Annotated[
         str | None, typer.Option("--html", help="Write one page that opens offline, or - .")
     ] = None,
@@ -176,7 +182,7 @@ def inspect(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: AsJson = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -214,7 +220,7 @@ def contrast(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: AsJson = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -257,12 +263,8 @@ def compare(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    json_: Annotated[
-        str | None, typer.Option("--json", help="Write the comparison as JSON to a file, or - .")
-    ] = None,
-    markdown: Annotated[
-        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
-    ] = None,
+    json_: ToJson = None,
+    markdown: ToMarkdown = None,
     compact_to: Annotated[
         int, typer.Option("--compact-to", min=1, help="Tokens a compacted history is cut to.")
     ] = 8000,
@@ -355,16 +357,10 @@ def prefix(
     show_text: Annotated[
         bool, typer.Option("--show-text", help="Quote the prompts' text where they break.")
     ] = False,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     top: Annotated[int, typer.Option("--top", min=1, help="Shared beginnings to show.")] = 10,
-    json_: Annotated[
-        str | None, typer.Option("--json", help="Write the findings as JSON to a file, or - .")
-    ] = None,
-    markdown: Annotated[
-        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
-    ] = None,
+    json_: ToJson = None,
+    markdown: ToMarkdown = None,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -376,8 +372,6 @@ def prefix(
     """
     with _guard():
         _distinct({"--json": json_, "--markdown": markdown}, logs, [metrics, metrics_before])
-        if policy is not None and replicas is None:
-            raise UsageError("--policy needs --replicas", help="say how many there are")
         if cache_tokens is not None and cache_gb is not None:
             raise UsageError("--cache-tokens and --cache-gb: give one of them")
         if cache_gb is not None and not 0 < cache_gb < 1e9:
@@ -452,9 +446,7 @@ def export(
     ] = None,
     map_: Map = None,
     unit: Unit = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     quiet: Quiet = False,
 ) -> None:
     """Write an anonymised trace of a log that can be replayed: when, how long, what is shared.
@@ -491,7 +483,7 @@ def export(
 
 @app.command(epilog=EXIT_CODES)
 def formats(
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: AsJson = False,
     no_color: NoColor = False,
 ) -> None:
     """List the log formats that can be read, and what each cannot tell."""
@@ -526,7 +518,7 @@ def roofline(
     kv_bytes_per_token: Annotated[
         float | None, typer.Option("--kv-bytes-per-token", help="KV-cache bytes a token.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json_: AsJson = False,
     no_color: NoColor = False,
 ) -> None:
     """Say what the hardware allows: prefill and decode times, and where the two meet."""
@@ -692,12 +684,8 @@ def check(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    json_: Annotated[
-        str | None, typer.Option("--json", help="Write the answer as JSON to a file, or - .")
-    ] = None,
-    markdown: Annotated[
-        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
-    ] = None,
+    json_: ToJson = None,
+    markdown: ToMarkdown = None,
     junit: Annotated[
         str | None, typer.Option("--junit", help="Write JUnit XML to a file, or - .")
     ] = None,
@@ -757,12 +745,8 @@ def history(
     slo_ttft: Annotated[
         str | None, typer.Option("--slo-ttft", help="Target for TTFT, e.g. 800ms or 1.5s.")
     ] = None,
-    json_: Annotated[
-        str | None, typer.Option("--json", help="Write the history as JSON to a file, or - .")
-    ] = None,
-    markdown: Annotated[
-        str | None, typer.Option("--markdown", help="Write Markdown to a file, or - .")
-    ] = None,
+    json_: ToJson = None,
+    markdown: ToMarkdown = None,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -817,9 +801,7 @@ def convert(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
-    tokenizer: Annotated[
-        str | None, typer.Option("--tokenizer", help="A local tokenizer.json, for exact blocks.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     quiet: Quiet = False,
 ) -> None:
     """Write any log as one table of requests, with the same columns and units for all formats.

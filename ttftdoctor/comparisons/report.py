@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,10 +13,10 @@ from rich.text import Text
 from ttftdoctor.comparisons.records import Change, Comparison, Hindcast, Inside, Side, View
 from ttftdoctor.diagnosis import Interval
 from ttftdoctor.report import Severity, Table, as_text, clean, table
-from ttftdoctor.report.json_report import UNSEEN
+from ttftdoctor.report.json_report import text_of
 from ttftdoctor.report.markdown import escape, fold, listed
 from ttftdoctor.report.markdown import table_of as markdown_table
-from ttftdoctor.report.terminal import STYLE, Page, cut, wrap
+from ttftdoctor.report.terminal import STYLE, Page, cut, show, wrap
 from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share, tokens
 
 #: The answer in one or two words, and how it is coloured.
@@ -56,8 +55,7 @@ def render_text(comparison: Comparison) -> str:
 def print_to(console: Console, comparison: Comparison) -> None:
     """Print the comparison to a console, at its width."""
     page = _Sheet(console.width, plain=console.options.ascii_only)
-    for part in page.all(comparison):
-        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+    show(console, page.all(comparison))
 
 
 class _Sheet(Page):
@@ -397,9 +395,8 @@ def render_markdown(c: Comparison) -> str:
 
 
 def render_json(c: Comparison) -> str:
-    """The ``ttftdoctor.compare/1`` document; no invisible character stands in it raw."""
-    text = json.dumps(c.to_dict(), allow_nan=False, ensure_ascii=False, indent=2)
-    return UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"
+    """The ``ttftdoctor.compare/1`` document."""
+    return text_of(c.to_dict())
 
 
 FORMS: dict[str, Callable[[Comparison], str]] = {

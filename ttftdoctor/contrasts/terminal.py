@@ -14,6 +14,7 @@ from rich.text import Text
 from ttftdoctor.contrasts import words
 from ttftdoctor.contrasts.records import Column, Contrasted
 from ttftdoctor.report import as_text, clean
+from ttftdoctor.report.terminal import show
 from ttftdoctor.units import share
 
 MEASURE = 100
@@ -30,8 +31,7 @@ def render(c: Contrasted, width: int = 80) -> str:
 def print_to(console: Console, c: Contrasted) -> None:
     """Print the contrast to a console, at its width."""
     page = _Page(console.width, plain=console.options.ascii_only)
-    for part in page.parts(c):
-        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+    show(console, page.parts(c))
 
 
 class _Page:

@@ -39,9 +39,10 @@ from ttftdoctor.gate.trend import (
     slides,
     slope_of,
 )
+from ttftdoctor.gate.words import shown, signed
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.report import clean
-from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share
+from ttftdoctor.units import count, share, signed_share
 
 SCHEMA = "ttftdoctor.history/1"
 WEEK_S = 7 * 86_400.0
@@ -551,30 +552,11 @@ def _line(weeks: Array, values: Array) -> Line | None:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def amount(unit: str, value: float) -> str:
-    """A level in its unit."""
-    if unit == "s":
-        return seconds(value)
-    if unit == "share":
-        return share(value)
-    if unit == "per_s":
-        return f"{figure(value)}/s"
-    return milliseconds(value)
-
-
-def signed(unit: str, value: float) -> str:
-    """A change in its unit, with its sign; shares move in points."""
-    sign = "+" if value > 0 else "−" if value < 0 else ""
-    if unit == "share":
-        return f"{sign}{abs(100 * value):.1f} points"
-    return f"{sign}{amount(unit, abs(value))}"
-
-
 def moved_by(step: Step, unit: str) -> str:
     """A step in per cent, or in points of a share."""
     if step.change_share is not None:
         return signed_share(step.change_share)
-    return signed(unit, step.change)
+    return signed(step.change, unit)
 
 
 def called(label: str, start: str | None) -> str:
@@ -588,8 +570,8 @@ def _with_words(trend: Trend, known: int, *, judged: bool) -> Trend:
     for step in trend.steps:
         parts.append(
             f"{step.direction} since {called(step.label, step.start)}: "
-            f"{moved_by(step, trend.unit)}, {amount(trend.unit, step.before)} → "
-            f"{amount(trend.unit, step.after)}"
+            f"{moved_by(step, trend.unit)}, {shown(step.before, trend.unit)} → "
+            f"{shown(step.after, trend.unit)}"
         )
     if trend.drift is not None:
         parts.append(f"drifts, and gets {trend.drift}")
@@ -601,9 +583,9 @@ def _with_words(trend: Trend, known: int, *, judged: bool) -> Trend:
             parts.append("no change")
     slope = trend.slope
     if slope is not None and not slope.interval[0] <= 0 <= slope.interval[1]:
-        low, high = (signed(trend.unit, end) for end in slope.interval)
+        low, high = (signed(end, trend.unit) for end in slope.interval)
         since = " since then" if slope.since and trend.steps else ""
-        parts.append(f"{signed(trend.unit, slope.per_week)} a week{since} ({low} to {high})")
+        parts.append(f"{signed(slope.per_week, trend.unit)} a week{since} ({low} to {high})")
     return replace(trend, says=f"{trend.title}: " + "; ".join(parts))
 
 

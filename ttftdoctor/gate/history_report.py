@@ -11,11 +11,12 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ttftdoctor.gate.history import History, Level, Trend, amount, called, moved_by, signed
+from ttftdoctor.gate.history import History, Level, Trend, called, moved_by
+from ttftdoctor.gate.words import shown, signed
 from ttftdoctor.report import Severity, Table, as_text, clean, table
 from ttftdoctor.report.json_report import text_of
 from ttftdoctor.report.markdown import escape, fitted, fold, listed, table_of
-from ttftdoctor.report.terminal import STYLE, Page, cut, wrap
+from ttftdoctor.report.terminal import STYLE, Page, cut, show, wrap
 from ttftdoctor.units import count, share, signed_share
 
 _BARS, _PLAIN = "▁▂▃▄▅▆▇█", "_.-=+*#@"
@@ -105,12 +106,12 @@ def _order(trend: Trend) -> int:
 
 
 def _shown(trend: Trend, level: Level | None) -> str | None:
-    return None if level is None else amount(trend.unit, level.level)
+    return None if level is None else shown(level.level, trend.unit)
 
 
 def _raw(trend: Trend) -> str | None:
     last = trend.last
-    return None if last is None or last.raw is None else amount(trend.unit, last.raw)
+    return None if last is None or last.raw is None else shown(last.raw, trend.unit)
 
 
 def _a_week(trend: Trend) -> str | None:
@@ -122,7 +123,7 @@ def _a_week(trend: Trend) -> str | None:
         return "~0"
     if trend.limit_share is not None and last.level > 0:
         return signed_share(slope.per_week / last.level)
-    return signed(trend.unit, slope.per_week)
+    return signed(slope.per_week, trend.unit)
 
 
 def _since(found: History, trend: Trend, room: int) -> str | None:
@@ -159,7 +160,7 @@ def level_table(found: History, *, columns: int, intervals: bool = True) -> Tabl
             if t.metric == "ttft_mean":
                 if intervals:
                     row.append(_interval(t, level))
-                raw = None if level is None or level.raw is None else amount(t.unit, level.raw)
+                raw = None if level is None or level.raw is None else shown(level.raw, t.unit)
                 row.append(raw)
         rows.append(row)
     hidden = len(found.baselines) - len(rows)
@@ -170,7 +171,7 @@ def level_table(found: History, *, columns: int, intervals: bool = True) -> Tabl
 def _interval(trend: Trend, level: Level | None) -> str | None:
     if level is None or level.interval is None:
         return None
-    return " to ".join(amount(trend.unit, end) for end in level.interval)
+    return " to ".join(shown(end, trend.unit) for end in level.interval)
 
 
 def changes(found: History) -> list[str]:
@@ -213,8 +214,7 @@ def render_text(found: History) -> str:
 def print_to(console: Console, found: History) -> None:
     """Print the history to a console, at its width."""
     page = _Sheet(console.width, plain=console.options.ascii_only)
-    for part in page.all(found):
-        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+    show(console, page.all(found))
 
 
 class _Sheet(Page):

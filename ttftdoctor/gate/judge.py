@@ -49,11 +49,12 @@ from ttftdoctor.gate.lines import Part, line_estimate
 from ttftdoctor.gate.metrics import METRICS, QUANTILE, Metric
 from ttftdoctor.gate.records import Check, Checked, Outcome, Population, Scope
 from ttftdoctor.gate.rules import Budget, Policy, Rule
+from ttftdoctor.gate.words import shown, signed
 from ttftdoctor.measure.mix import EXTRAS, LENGTH_FROM, MOMENTS, Cell, Tally
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.measure.weigh import Beside, Pair
 from ttftdoctor.report import clean
-from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share
+from ttftdoctor.units import count, figure, share, signed_share
 
 #: Requests with a TTFT that each side must have.
 LEAST_ROWS = 30
@@ -768,27 +769,10 @@ def _overall(judged: Sequence[Checked], policy: Policy) -> Outcome:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def _amount(unit: str, value: float) -> str:
-    if unit == "s":
-        return seconds(value)
-    if unit == "share":
-        return share(value)
-    if unit == "per_s":
-        return f"{figure(value)}/s"
-    return milliseconds(value)
-
-
-def _signed(unit: str, value: float) -> str:
-    sign = "+" if value > 0 else "−" if value < 0 else ""
-    if unit == "share":
-        return f"{sign}{abs(100 * value):.1f} points"
-    return f"{sign}{_amount(unit, abs(value))}"
-
-
 def _moved(record: Checked) -> str:
     if record.change_share is not None:
         return signed_share(record.change_share)
-    return _signed(record.unit, record.change or 0.0)
+    return signed(record.change or 0.0, record.unit)
 
 
 def _says(record: Checked, found: _Found, allowed: float, spoilt: str) -> str:
@@ -796,7 +780,7 @@ def _says(record: Checked, found: _Found, allowed: float, spoilt: str) -> str:
     assert e is not None
     where = "" if str(record.scope) == "all" else f" ({clean(str(record.scope), 80)})"
     if record.budget is not None:
-        text = f"{record.title}{where} is {_amount(unit, e.current)}"
+        text = f"{record.title}{where} is {shown(e.current, unit)}"
         text += f", the budget is {clean(record.budget, 120)}"
         if record.outcome == "inconclusive":
             text += "; over it, but too uncertain to be sure"
@@ -809,7 +793,7 @@ def _says(record: Checked, found: _Found, allowed: float, spoilt: str) -> str:
     elif "demand" in found.basis:
         basis = "at equal mix and demand"
     text = (
-        f"{record.title}{where} {_amount(unit, e.baseline)} → {_amount(unit, e.current)} {basis}, "
+        f"{record.title}{where} {shown(e.baseline, unit)} → {shown(e.current, unit)} {basis}, "
         f"{_moved(record)}"
     )
     if record.interval is not None:
@@ -818,12 +802,12 @@ def _says(record: Checked, found: _Found, allowed: float, spoilt: str) -> str:
             low, high = low / e.baseline, high / e.baseline
             text += f" ({signed_share(low)} to {signed_share(high)})"
         else:
-            text += f" ({_signed(unit, low)} to {_signed(unit, high)})"
+            text += f" ({signed(low, unit)} to {signed(high, unit)})"
     if basis.startswith("at equal") and record.raw_change is not None:
         raw = record.raw_change_share
-        text += ", raw " + (_signed(unit, record.raw_change) if raw is None else signed_share(raw))
+        text += ", raw " + (signed(record.raw_change, unit) if raw is None else signed_share(raw))
     if record.outcome == "fail":
-        text += f"; at most {_signed(unit, allowed).lstrip('+')} may be lost"
+        text += f"; at most {signed(allowed, unit).lstrip('+')} may be lost"
     if spoilt:
         text += f"; {spoilt}, which may explain as much"
     elif record.outcome == "inconclusive" and record.smallest is not None:
@@ -839,7 +823,7 @@ def _size(record: Checked) -> str:
     assert record.smallest is not None
     if record.unit != "share" and record.baseline and record.baseline > 0:
         return share(record.smallest / record.baseline)
-    return _signed(record.unit, record.smallest).lstrip("+")
+    return signed(record.smallest, record.unit).lstrip("+")
 
 
 def _headline(outcome: Outcome, judged: Sequence[Checked], policy: Policy) -> str:

@@ -101,7 +101,10 @@ def trie_of(frame: pl.DataFrame) -> tuple[Trie, bool]:
 
 
 def _chain(codes: kernels.Ints32, first: Index, n_codes: int) -> bool:
-    """Whether each code always comes after the same one, or always first."""
+    """Whether each code always comes after the same one, or always first.
+
+    What :func:`ttftdoctor.chains.chain` asks of ids; of numbers from zero one table answers it.
+    """
     before = np.empty(len(codes), dtype=np.int32)
     before[1:] = codes[:-1]
     before[first] = -1

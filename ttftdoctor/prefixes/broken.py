@@ -80,14 +80,9 @@ def _record(
     inside = where >= 0
     lost[where[inside]] = one.lost["tokens"].to_numpy()[inside]
     lost = np.minimum(lost, np.clip(inputs - ideal, 0.0, None))
-    slower = money = None
-    if costs.seconds is not None:
-        now = costs.seconds(inputs - ideal, ideal)
-        slower = float((now - costs.seconds(inputs - ideal - lost, ideal + lost)).sum())
-    if costs.money is not None:
-        money = float(np.nansum(lost * costs.money))
-    elif costs.money_per_s is not None and slower is not None:
-        money = slower * costs.money_per_s
+    now, better = costs.spent_s(inputs, ideal), costs.spent_s(inputs, ideal + lost)
+    slower = None if now is None or better is None else now - better
+    money = costs.lost(lost, slower)
     return BreakerRecord(
         kind=one.kind,
         section=one.section,
@@ -101,8 +96,8 @@ def _record(
         sessions=one.sessions,
         tokens_lost=one.tokens_lost,
         tokens_apart=one.tokens_apart,
-        seconds_lost=slower,
-        money_lost=money,
+        seconds_lost=None if slower is None else float(slower.sum()),
+        money_lost=None if money is None else float(money.sum()),
         examples=tuple(f"{paths[source]}:{line}" for source, line in one.examples),
         says=f"{KINDS[one.kind]}, {HABITS[one.habit]}: {FIXES[one.kind]}",
         also=tuple(AlsoRecord(other.kind, other.position_tokens) for other in one.also),

@@ -42,6 +42,20 @@ class Costs:
     money_basis: str | None = None
     currency: str | None = None
 
+    def spent_s(self, inputs: Array, hits: Array) -> Array | None:
+        """Seconds of prefill of each request if so many of its tokens are cached."""
+        if self.seconds is None:
+            return None
+        return self.seconds(np.clip(inputs - hits, 0.0, None), hits)
+
+    def lost(self, tokens: Array, slower_s: Array | None) -> Array | None:
+        """Money that each request costs more for tokens that were not found, and took so long."""
+        if self.money is not None:
+            return np.nan_to_num(tokens * self.money)
+        if self.money_per_s is not None and slower_s is not None:
+            return slower_s * self.money_per_s
+        return None
+
 
 #: Titles and owners of the rungs: who can do something about what is lost there.
 RUNGS: Mapping[str, tuple[str, str]] = {
@@ -73,17 +87,14 @@ def ladder(
         Column to (a number per request, -1 unknown; the names of the numbers).
     """
     total = max(float(inputs.sum()), 1.0)
-    spent = [_seconds(costs, inputs, step.hits) for step in steps]
+    spent = [costs.spent_s(inputs, step.hits) for step in steps]
     rungs = []
     for place, step in enumerate(steps):
         title, owner = RUNGS[step.id]
         lost = np.zeros(len(inputs)) if place == 0 else steps[place - 1].hits - step.hits
-        slower = None
-        if costs.seconds is not None:
-            now, was = spent[place], spent[max(place - 1, 0)]
-            assert now is not None
-            assert was is not None
-            slower = now - was
+        now, was = spent[place], spent[max(place - 1, 0)]
+        slower = None if now is None or was is None else now - was
+        money = costs.lost(lost, slower)
         rungs.append(
             Rung(
                 id=step.id,  # type: ignore[arg-type]
@@ -96,7 +107,7 @@ def ladder(
                 lost_tokens=round(float(lost.sum())),
                 lost_share=float(lost.sum()) / total,
                 lost_seconds=None if slower is None else float(slower.sum()),
-                lost_money=_money(costs, lost, slower),
+                lost_money=None if money is None else float(money.sum()),
             )
         )
     groups = {
@@ -111,20 +122,6 @@ def ladder(
         currency=costs.currency,
         groups={column: found for column, found in groups.items() if found},
     )
-
-
-def _seconds(costs: Costs, inputs: Array, hits: Array) -> Array | None:
-    if costs.seconds is None:
-        return None
-    return costs.seconds(np.clip(inputs - hits, 0.0, None), hits)
-
-
-def _money(costs: Costs, lost: Array, slower: Array | None) -> float | None:
-    if costs.money is not None:
-        return float(np.nansum(lost * costs.money))
-    if costs.money_per_s is not None and slower is not None:
-        return float(slower.sum()) * costs.money_per_s
-    return None
 
 
 def _groups(
@@ -143,10 +140,9 @@ def _groups(
     slower = None
     if first is not None and last is not None:
         slower = columns["slower"] = last - first
-    if costs.money is not None:
-        columns["money"] = np.nan_to_num(lost * costs.money)
-    elif costs.money_per_s is not None and slower is not None:
-        columns["money"] = slower * costs.money_per_s
+    money = costs.lost(lost, slower)
+    if money is not None:
+        columns["money"] = money
     known = np.flatnonzero(codes >= 0)
     code = codes[known]
     # Sums in the order of the log: the same to the last digit each time.

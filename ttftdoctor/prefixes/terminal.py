@@ -16,7 +16,7 @@ from ttftdoctor.prefixes.document import PrefixReport
 from ttftdoctor.prefixes.records import Ladder, Rung
 from ttftdoctor.prefixes.sections import Section
 from ttftdoctor.report import Table, as_text, clean
-from ttftdoctor.report.terminal import STYLE, Page, cut, wrap
+from ttftdoctor.report.terminal import STYLE, Page, cut, show, wrap
 from ttftdoctor.units import share
 
 #: Cells that a column of words needs at least.
@@ -35,8 +35,7 @@ def render(report: PrefixReport, width: int = 80) -> str:
 def print_to(console: Console, report: PrefixReport) -> None:
     """Print the report to a console, at its width."""
     page = _Page(console.width, plain=console.options.ascii_only)
-    for part in page.all(report):
-        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+    show(console, page.all(report))
 
 
 class _Page(Page):

@@ -84,7 +84,12 @@ def render(diagnosis: Diagnosis) -> str:
 def print_to(console: Console, diagnosis: Diagnosis) -> None:
     """Print the report to a console, at its width."""
     page = Page(console.width, plain=console.options.ascii_only)
-    for part in (*page.first_screen(diagnosis), *page.below(diagnosis)):
+    show(console, (*page.first_screen(diagnosis), *page.below(diagnosis)))
+
+
+def show(console: Console, parts: Iterable[RenderableType]) -> None:
+    """Print the parts of a page; nothing in them is markup."""
+    for part in parts:
         console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
 
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 
 from ttftdoctor.diagnosis import Interval
 from ttftdoctor.gate.records import Check, Checked, Outcome, Population
+from ttftdoctor.gate.words import shown
 from ttftdoctor.report import Severity, Table, clean, table
-from ttftdoctor.units import count, figure, milliseconds, seconds, share, signed_share
+from ttftdoctor.units import count, share, signed_share
 
 
 @dataclass(frozen=True)
@@ -52,19 +53,6 @@ _ORDER: dict[Outcome, int] = {"fail": 0, "invalid": 1, "inconclusive": 2, "pass"
 
 
 # --- figures --------------------------------------------------------------------------------------
-
-
-def shown(value: float | None, unit: str) -> str:
-    """A figure in its unit: ``2.10 s``, ``76.3 ms``, ``81 %``, ``4.2/s``; ``-`` where unknown."""
-    if value is None:
-        return "-"
-    if unit == "s":
-        return seconds(value)
-    if unit == "share":
-        return share(value)
-    if unit == "per_s":
-        return f"{figure(value)}/s"
-    return milliseconds(value)
 
 
 def moved_by(change: float | None, change_share: float | None, unit: str) -> str:

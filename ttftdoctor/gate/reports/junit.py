@@ -18,10 +18,10 @@ from ttftdoctor.gate.reports import (
     moved_by,
     policy_of,
     said,
-    shown,
     span,
     who,
 )
+from ttftdoctor.gate.words import shown
 from ttftdoctor.report import clean
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")

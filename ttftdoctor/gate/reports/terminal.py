@@ -21,7 +21,7 @@ from ttftdoctor.gate.reports import (
     without_word,
 )
 from ttftdoctor.report import Table, as_text, clean
-from ttftdoctor.report.terminal import STYLE, Page, cut, wrap
+from ttftdoctor.report.terminal import STYLE, Page, cut, show, wrap
 
 #: From this width on, the table has the limits too.
 WIDE = 104
@@ -35,8 +35,7 @@ def render(check: Check) -> str:
 def print_to(console: Console, check: Check) -> None:
     """Print the check to a console, at its width."""
     page = _Sheet(console.width, plain=console.options.ascii_only)
-    for part in page.all(check):
-        console.print(part, markup=False, highlight=False, emoji=False, no_wrap=False)
+    show(console, page.all(check))
 
 
 class _Sheet(Page):
