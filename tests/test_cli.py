@@ -472,3 +472,11 @@ def test_no_report_is_written_over_its_log(tmp_path: Path, command: list[str]) -
     assert result.exit_code == 2
     assert "written over what is read" in result.output
     assert log.read_text(encoding="utf-8") == other.read_text(encoding="utf-8") == text
+
+
+def test_a_target_that_many_miss_is_told_on_the_first_screen() -> None:
+    log = str(ROOT / "sample_logs" / "healthy.jsonl")
+    missed = run("diagnose", log, "--slo-ttft", "50ms").output.splitlines()[:24]
+    assert any(line.startswith("Target") and "met by" in line for line in missed)
+    met = run("diagnose", log, "--slo-ttft", "3600s").output.splitlines()[:24]
+    assert not any(line.startswith("Target") for line in met)

@@ -991,3 +991,14 @@ def test_what_users_feel_most_leads_and_a_release_in_mid_log_shows_in_the_slope(
     assert slope.outcome == "fail"
     assert slope.change_share is not None
     assert slope.change_share > 0.2
+
+
+def test_one_run_a_side_says_that_starts_differ(place: Path) -> None:
+    """Decode 5 % slower, run against run: sure of the runs, not yet of the server."""
+    a, b = side(place, [1]), side(place, [2], decode=18.9)
+    found = one(judge(a, b, default_policy()), "decode_per_token")
+    assert found.outcome == "inconclusive"
+    assert found.interval is not None
+    assert found.interval[0] > 0
+    assert "starts of one server are taken to differ by 2.0 %" in found.says
+    assert "3 runs a side would tell" in found.says

@@ -497,3 +497,22 @@ def test_the_gitlab_example_runs(place: Path) -> None:
     reports = loaded("examples/gitlab-ci.yml")["ttft"]["artifacts"]["reports"]
     for name in reports.values():
         assert (place / name).exists()
+
+
+def test_a_baseline_is_added_to_in_place(tmp_path: Path) -> None:
+    logs = []
+    for seed in (1, 2):
+        logs.append(str(tmp_path / f"run{seed}.jsonl"))
+        served = CliRunner().invoke(
+            app, ["simulate", "healthy_chat", "--seed", str(seed), "-o", logs[-1]]
+        )
+        assert served.exit_code == 0, served.output
+    kept = str(tmp_path / "ttft-baseline.json")
+    first = CliRunner().invoke(app, ["baseline", logs[0], "--runs", "-o", kept])
+    assert first.exit_code == 0, first.output
+    added = CliRunner().invoke(app, ["baseline", kept, logs[1], "--runs", "-o", kept])
+    assert added.exit_code == 0, added.output
+    assert len(json.loads(Path(kept).read_text(encoding="utf-8"))["runs"]) == 2
+    over = CliRunner().invoke(app, ["baseline", kept, logs[1], "-o", logs[1]])
+    assert over.exit_code == 2
+    assert "written over what is read" in over.output

@@ -410,6 +410,20 @@ def test_an_earlier_turn_at_the_same_replica_still_serves(tmp_path: Path) -> Non
     assert said == pytest.approx(true, rel=0.1)
 
 
+def test_nobody_who_stays_loses_by_routing(tmp_path: Path) -> None:
+    """First turns find what others left: no router took that from them."""
+    log = served_log(tmp_path, ttl_s=None)
+    frame = pl.read_ndjson(log).drop("prefix_blocks", "block_tokens").with_columns(
+        replica=pl.format("r{}", pl.col("session_id").str.slice(1).cast(pl.Int64) % 3)
+    )  # fmt: skip
+    frame.write_ndjson(log)
+    ladder = found(log).ladder
+    assert ladder is not None
+    (routing,) = (r for r in ladder.rungs if r.id == "routing")
+    assert routing.basis == "logged"
+    assert routing.lost_tokens == 0
+
+
 @pytest.mark.parametrize("blocks", [True, False])
 def test_misses_without_a_rule_are_no_limit(tmp_path: Path, blocks: bool) -> None:
     log = served_log(tmp_path, ttl_s=None, sessions=150)

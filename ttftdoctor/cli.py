@@ -636,10 +636,11 @@ def baseline(
     given among the logs are taken over, so that runs add up.
     """
     with _guard():
-        if output != "-" and output in logs:
-            raise UsageError("the baseline would be written over a log", where=output)
         from ttftdoctor.gate.flow import baseline as run
+        from ttftdoctor.gate.flow import is_baseline
 
+        # A baseline that is taken over may be written anew, with what was added to it.
+        _distinct({"--output": output}, [log for log in logs if not is_baseline(Path(log))])
         whole = run(
             *logs, runs=runs, label=label, warm_up=_warm_up(warm_up), format=format,
             columns=_pairs(map_, "--map"), units=_units(unit), progress=_progress(quiet),

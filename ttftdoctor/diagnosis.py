@@ -382,9 +382,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Charts:
-    """Small tables that only a drawing needs; bounded whatever the size of the log."""
+    """Small tables that only a drawing needs; bounded whatever the size of the log.
+
+    ``ttft_above``: so many requests lie above so many seconds, and are in no bin.
+    """
 
     ttft_by_uncached: tuple[Bin, ...] = ()
+    ttft_above: tuple[int, float] = (0, 0.0)
     line_points: tuple[tuple[float, float, float, float], ...] = ()  # tokens, s, low, high
     load: tuple[Mapping[str, Any], ...] = ()
 

@@ -140,7 +140,9 @@ def _unsure(sides: _Sides, found: _Found) -> _Found:
         return found
     spread = RUN_SPREAD * math.sqrt(sum(1 / n for n in runs))
     wider = math.hypot(e.error, spread * (1.0 if e.relative else abs(e.baseline)))
-    p = replace(e, error=wider).p_value(found.asked.worse)
+    # What is assumed has no degrees of freedom to lose (Satterthwaite 1946, Biometrics 2:110).
+    freedom = e.freedom * (wider / e.error) ** 4 if e.error > 0 else math.inf
+    p = replace(e, error=wider, freedom=min(freedom, 1e6)).p_value(found.asked.worse)
     return replace(found, estimate=replace(e, p=p))
 
 
@@ -724,6 +726,13 @@ def _one(
     explained = outcome == "fail" and push > 0 and bad - push <= allowed
     if explained or (outcome == "pass" and -push > allowed > 0):
         outcome, spoilt = "inconclusive", found.spoilt
+    if outcome == "inconclusive" and bad > allowed and not spoilt and metric.kind != "failures":
+        alone = replace(e, p=None).p_value(asked.worse)
+        if alone is not None and alone <= level:
+            spoilt = (
+                f"starts of one server are taken to differ by {share(RUN_SPREAD)} "
+                f"({ENOUGH_RUNS} runs a side would tell)"
+            )
     raw = found.raw
     share_ = None
     if metric.unit != "share" and e.baseline > 0 and asked.budget is None:

@@ -99,7 +99,10 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
     if named:
         held, rest = (values[at] for values in _at_same_replica(rows))
         near = np.minimum(ideal, held)
-        stayed = near if ttl.value is None else np.where(rest <= ttl.value, near, 0.0)
+        if ttl.value is not None:
+            near = np.where(rest <= ttl.value, near, 0.0)
+        # Only who came from another replica loses by it; what a first turn found, others left.
+        stayed = np.where(rows.moved[at] == 1, near, alive)
     step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, stayed)
     steps = [
         Step("ideal", ideal, "inferred",

@@ -29,16 +29,16 @@ def headline(
     found: Ladder, breakers: Sequence[BreakerRecord] = (), *, inputs: int = 0, exact: bool
 ) -> str:
     """What could be reused, what is, and where most of the rest is lost."""
-    text = _of_ladder(found, exact=exact)
     worst = max(breakers, key=lambda one: one.tokens_lost, default=None)
     lost = max((rung.lost_tokens for rung in found.rungs[1:]), default=0)
     if worst is None or worst.tokens_lost < max(lost, WORTH * inputs, 1):
-        return text
+        return _of_ladder(found, exact=exact)
     more = sum(one.tokens_lost for one in breakers) / max(inputs, 1)
     what = BROKEN.get(worst.kind, "something that differs")
     return (
         f"{share(more)} more of the prompt tokens would be shared but for {what} at token "
-        f"{worst.position_tokens:,} ({worst.section}); as it is, {text}"
+        f"{worst.position_tokens:,} ({worst.section}); as it is, {share(found.rungs[0].share)} "
+        "could come from a cache"
     )
 
 

@@ -486,6 +486,9 @@ def _uncached_chart(d: Diagnosis) -> _Chart | None:
             f"{milliseconds(line.fixed_ms)} that every request pays; what lies above the line is "
             "waiting."
         )
+    above, top_s = d.charts.ttft_above
+    if above:
+        reading += f" Above {seconds(top_s)} lie {count(above)} more, which are not drawn."
     figure = _figure(
         traces,
         "uncached prompt tokens",
@@ -610,13 +613,16 @@ def _ledger_reading(groups: Sequence[LedgerRow]) -> str:
         if a is None or b is None:
             continue
         more = b.ttft_mean_s - a.ttft_mean_s
+        if a.ttft_mean_s > 0 and more / a.ttft_mean_s <= -0.1:
+            text += f" In {title(high)} the mean is {seconds(-more)} less than in {title(low)}."
+            continue
         if a.ttft_mean_s <= 0 or more / a.ttft_mean_s < 0.1:
-            text += f" In {title(high)} it is about what it is in {title(low)}."
+            text += f" In {title(high)} the mean is about what it is in {title(low)}."
             continue
         grown = {n: b.accounts.get(n, 0.0) - a.accounts.get(n, 0.0) for n in b.accounts}
         most = max(grown, key=lambda n: grown[n])
         text += (
-            f" In {title(high)} it is {seconds(more)} more than in {title(low)}, "
+            f" In {title(high)} the mean is {seconds(more)} more than in {title(low)}, "
             f"{share(grown[most] / more)} of that in {title(most)}."
         )
     return text.replace("In peak", "In the peak").replace("in off-peak", "off-peak")

@@ -68,6 +68,9 @@ SCREEN = 24
 MEASURE = 100
 ROWS = 12
 
+#: A target met by fewer requests than this is told on the first screen.
+MET = 0.99
+
 STYLE: dict[Severity, str] = {
     "good": "bold reverse green",
     "warn": "bold reverse yellow",
@@ -118,6 +121,8 @@ class Page:
             first = ["nothing needs to be done"]
         steps = [clean(step) for step in v.next_steps]
         tail: list[RenderableType] = []
+        if d.slo is not None and d.slo.attainment < MET:
+            tail.append(self._listed("Target", [slo_sentence(d)], bold=True))
         if first:
             tail.append(self._listed("Do first", first, bold=True))
         if steps:
