@@ -292,7 +292,7 @@ def test_baselines_add_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     together = command("baseline", "good.jsonl", "again.jsonl", "-o", "-", cwd=place)
     assert len(json.loads(together.out)["runs"]) == 1
     said = refused(place, monkeypatch, "baseline", "good.jsonl", "-o", "good.jsonl")
-    assert "over a log" in said
+    assert "written over what is read" in said
     # A glob stands for its files, of whatever kind.
     (place / "runs").mkdir()
     for name in ("good.jsonl", "again.jsonl", "ttft-baseline.json"):

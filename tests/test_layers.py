@@ -30,8 +30,9 @@ FLOORS = (
     "gate gate.records",
     "readers causes remedies report measure.trie simulator.scenario simulator.cache "
     "prefixes.document gate.rules gate.metrics gate.words",
-    "measure.caches prefixes.kinds prefixes.texts gate.reports gate.policy",
-    "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck",
+    "measure.caches prefixes.kinds prefixes.texts gate.reports gate.policy reading spans",
+    "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
+    "sglang",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers",
     "measure.load simulator.server simulator.treat prefixes.charts gate.estimate gate.warmup "
     "gate.trend",

@@ -3,61 +3,27 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+from reading import REAL, REQUEST, SAMPLES, START_S, claims, only, read_objects, rejected
+from reading import read_data as read
 
-from ttftdoctor import catalog
-from ttftdoctor.errors import InputError
-from ttftdoctor.intake import Log, read_log
-from ttftdoctor.sources import Source
+from ttftdoctor.intake import read_log
 
-SAMPLES = Path(__file__).parents[1] / "sample_logs"
-SHARED = Path(__file__).parents[2] / "shared"
-REAL = SHARED / "real"
 NAMES = ("litellm", "ollama", "otlp", "sglang-metrics")
 
-#: One request, as far as each format can hold it.
-START = 1_785_578_400_000_000
-REQUEST: dict[str, Any] = {
-    "start": START,
-    "ttft_us": 840_000,
-    "e2e_us": 3_240_000,
-    "input_tokens": 12_000,
-    "cached_tokens": 9_000,
-    "cache_write_tokens": 1_000,
-    "output_tokens": 160,
-    "session_id": "sess-7f",
-    "streamed": True,
+START = START_S * 10**6
+#: What of the known request these formats can hold.
+EXPECTED = {k: v for k, v in REQUEST.items() if k not in ("request_id", "status")} | {
+    "streamed": True
 }
-
-
-def read(path: Path, text: str, name: str | None = None) -> Log:
-    path.write_text(text)
-    log = read_log([str(path)], format=name)
-    source = log.inputs[0]
-    assert source.rows_read == source.rows_used + sum(source.rows_rejected.values())
-    return log
-
-
-def read_objects(path: Path, *objects: Any, name: str | None = None) -> Log:
-    return read(path, "\n".join(json.dumps(o) for o in objects) + "\n", name)
-
-
-def only(log: Log) -> dict[str, Any]:
-    assert log.requests.height == 1, log.inputs
-    return log.requests.row(0, named=True)
-
-
-def rejected(log: Log) -> dict[str, int]:
-    return dict(log.inputs[0].rows_rejected)
 
 
 def holds(row: dict[str, Any], *but: str, **other: Any) -> None:
     """Check a row against the known request; ``but`` names what the format cannot hold."""
-    expected = {k: None if k in but else v for k, v in REQUEST.items()} | other
+    expected = {k: None if k in but else v for k, v in EXPECTED.items()} | other
     assert {k: row[k] for k in expected} == expected
 
 
@@ -86,23 +52,7 @@ def test_the_sample_is_claimed_and_accounted(name: str) -> None:
 
 
 def test_no_other_log_is_claimed() -> None:
-    if not SHARED.is_dir():
-        pytest.skip("the folder of real logs is not here")
-    ours = [catalog.reader_named(name) for name in NAMES]
-    claims = {}
-    for folder in ("real", "cases", "real_engine"):
-        for path in sorted((SHARED / folder).rglob("*")):
-            if not path.is_file() or path.suffix == ".md":
-                continue
-            try:
-                with closing(Source(str(path))) as source:
-                    head = source.head
-            except InputError:
-                continue
-            said = [r.name for r in ours if head.shape in r.shapes and r.recognise(head)]
-            if said:
-                claims[path.relative_to(SHARED).as_posix()] = said
-    assert claims == {
+    assert claims(NAMES) == {
         "real/sglang_request_log/request_finished.jsonl": ["sglang-metrics"],
         "real/ollama/generate_response.jsonl": ["ollama"],
     }

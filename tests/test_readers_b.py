@@ -9,37 +9,22 @@ from typing import Any
 
 import polars as pl
 import pytest
+from reading import REAL, SAMPLES, SHARED, read, rows
 
 from ttftdoctor.catalog import claimants
 from ttftdoctor.errors import InputError
-from ttftdoctor.intake import Log, read_log
+from ttftdoctor.intake import read_log
 from ttftdoctor.sources import Source
 
-ROOT = Path(__file__).parents[1]
-SAMPLES = ROOT / "sample_logs"
-SHARED = Path(__file__).parents[2] / "shared"
-REAL = SHARED / "real"
 ENGINE = SHARED / "real_engine"
 
 MINE = ("llamacpp", "vllm-bench", "mooncake", "weka")
-
-
-def read(path: Path) -> Log:
-    log = read_log([str(path)])
-    (one,) = log.inputs
-    assert one.rows_read == one.rows_used + sum(one.rows_rejected.values())
-    assert log.requests.height == one.rows_used
-    return log
 
 
 def write(folder: Path, text: str, name: str = "a.log") -> Path:
     path = folder / name
     path.write_bytes(text.encode())
     return path
-
-
-def rows(log: Log, *columns: str) -> list[tuple[Any, ...]]:
-    return log.requests.select(columns).rows()
 
 
 def lines(*records: dict[str, Any]) -> str:

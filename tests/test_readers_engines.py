@@ -9,7 +9,6 @@ import random
 import re
 import tempfile
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,15 @@ import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import REAL, REQUEST, SAMPLES, START_S, claims, only, read_objects, rejected
+from reading import read_data as read
 
-from ttftdoctor import catalog
 from ttftdoctor.errors import InputError, TTFTDoctorError
 from ttftdoctor.intake import Log, read_log
-from ttftdoctor.readers import Options
-from ttftdoctor.sources import Source
 
-SAMPLES = Path(__file__).parents[1] / "sample_logs"
-SHARED = Path(__file__).parents[2] / "shared"
-REAL = SHARED / "real"
-
-#: One request, as far as each format can hold it.
-START = 1_785_578_400_000_000
-REQUEST: dict[str, Any] = {
-    "start": START,
-    "ttft_us": 840_000,
-    "e2e_us": 3_240_000,
-    "input_tokens": 12_000,
-    "cached_tokens": 9_000,
-    "output_tokens": 160,
-    "session_id": "sess-7f",
-    "request_id": "req-001",
-}
+START = START_S * 10**6
+#: What of the known request these formats can hold.
+EXPECTED = {k: v for k, v in REQUEST.items() if k not in ("cache_write_tokens", "status")}
 #: What the format cannot hold (None), or holds in its own way.
 OTHERWISE: dict[str, dict[str, Any]] = {
     "dynamo": {},
@@ -70,27 +55,6 @@ NAMES = sorted(OTHERWISE)
 PATHS = {path.stem: path for path in SAMPLES.iterdir() if path.stem in OTHERWISE}
 
 
-def read(path: Path, data: str | bytes, name: str | None = None, **options: Any) -> Log:
-    path.write_bytes(data if isinstance(data, bytes) else data.encode())
-    log = read_log([str(path)], format=name, options=Options(**options))
-    source = log.inputs[0]
-    assert source.rows_read == source.rows_used + sum(source.rows_rejected.values())
-    return log
-
-
-def read_objects(path: Path, *objects: Any, name: str | None = None) -> Log:
-    return read(path, "\n".join(json.dumps(o) for o in objects) + "\n", name)
-
-
-def only(log: Log) -> dict[str, Any]:
-    assert log.requests.height == 1, log.inputs
-    return log.requests.row(0, named=True)
-
-
-def rejected(log: Log) -> dict[str, int]:
-    return dict(log.inputs[0].rows_rejected)
-
-
 def aside(log: Log) -> dict[str, int]:
     return dict(log.inputs[0].ttft_set_aside)
 
@@ -106,7 +70,7 @@ def test_the_known_request_comes_out_of_every_format(name: str) -> None:
         (pl.col("e2e_us") // 1_000_000 == 3) & (pl.col("start") // 1_000_000)
         .is_in([START // 1_000_000 - 1, START // 1_000_000, 81_234])
     ).rows(named=True)  # fmt: skip
-    expected = REQUEST | OTHERWISE[name]
+    expected = EXPECTED | OTHERWISE[name]
     assert {k: row[k] for k in expected} == expected
     assert row["status"] in ("ok", None)
     assert row["vantage"] == ("gateway" if name == "dynamo" else "server")
@@ -124,23 +88,7 @@ def test_a_figure_says_where_it_came_from(name: str) -> None:
 
 
 def test_no_other_log_is_claimed() -> None:
-    if not SHARED.is_dir():
-        pytest.skip("the folder of real logs is not here")
-    ours = [catalog.reader_named(name) for name in NAMES]
-    claims = {}
-    for folder in ("real", "cases", "real_engine"):
-        for path in sorted((SHARED / folder).rglob("*")):
-            if not path.is_file() or path.suffix == ".md" or path.parent.name == "more":
-                continue
-            try:
-                with closing(Source(str(path))) as source:
-                    head = source.head
-            except InputError:
-                continue
-            said = [r.name for r in ours if head.shape in r.shapes and r.recognise(head)]
-            if said:
-                claims[path.relative_to(SHARED).as_posix()] = said
-    assert claims == {
+    assert claims(NAMES, but="more") == {
         "real/lightllm_log/server_finished_lines.log": ["lightllm"],
         "real/vllm_engine_timestamps/rtxpro6000_llama31_8b.requests.jsonl": ["vllm-engine"],
     }
@@ -707,7 +655,7 @@ def test_dynamo_wrapped_bare_packed_and_older_records(tmp_path: Path) -> None:
     log = read(tmp_path / "a.jsonl.gz", b"".join(gzip.compress(line) for line in lines))
     assert log.requests.height == 3
     for row in log.requests.rows(named=True):
-        want = REQUEST | {"request_id": "d1", "queue_us": 12_400, "block_tokens": 64,
+        want = EXPECTED | {"request_id": "d1", "queue_us": 12_400, "block_tokens": 64,
                           "prefix_blocks": [2**64 - 1, 2**63 + 1]}  # fmt: skip
         assert {k: row[k] for k in want} == want
         assert row["prefill_us"] is None  # the worker's queue is inside

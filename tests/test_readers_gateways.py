@@ -11,43 +11,9 @@ from typing import Any
 
 import polars as pl
 import pytest
+from reading import REQUEST, SAMPLES, START_S, account, read, rows, table, write
 
 from ttftdoctor.errors import InputError
-from ttftdoctor.intake import Log, read_log
-
-SAMPLES = Path(__file__).parents[1] / "sample_logs"
-
-
-def read(path: Path, **options: Any) -> Log:
-    log = read_log([str(path)], **options)
-    (one,) = log.inputs
-    assert one.rows_read == one.rows_used + sum(one.rows_rejected.values())
-    assert log.requests.height == one.rows_used
-    return log
-
-
-def write(folder: Path, value: Any, name: str = "log") -> Path:
-    """A file of text, of a JSON document, or (from a list of objects) of JSON lines."""
-    path = folder / name
-    if isinstance(value, list):
-        value = "".join(json.dumps(one) + "\n" for one in value)
-    elif isinstance(value, dict):
-        value = json.dumps(value)
-    path.write_text(value, encoding="utf-8")
-    return path
-
-
-def rows(log: Log, *columns: str) -> list[tuple[Any, ...]]:
-    return log.requests.select(columns).rows()
-
-
-def table(*records: dict[str, Any]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, records[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()
-
 
 # --- samples ------------------------------------------------------------------------------------
 
@@ -134,36 +100,19 @@ ACCOUNTS: dict[str, tuple[int, dict[str, int], dict[str, int]]] = {
 
 @pytest.mark.parametrize("name", sorted(ACCOUNTS))
 def test_every_row_of_a_sample_is_used_or_named(name: str) -> None:
-    count, rejected, aside = ACCOUNTS[name]
-    (one,) = read(SAMPLES / name).inputs
-    assert one.format == name.partition(".")[0]
-    assert (one.rows_read, one.rows_rejected, one.ttft_set_aside) == (count, rejected, aside)
+    assert account(name) == ACCOUNTS[name]
 
 
 # --- one request in every format ----------------------------------------------------------------
 
-START_S = 1_785_578_400
 START, FIRST, END = (f"2026-08-01T10:00:0{s}Z" for s in ("0.000", "0.840", "3.240"))
 TRACE, SPAN = "7d3f0a1c5e9b42684c2a91e0b8d6f735", "a41c9be20d57f638"
 MODEL = "claude-sonnet-4-5"
-#: The request of the conformance fixture; a format holds some of it.
-R = {
-    "request_id": "req-001",
-    "session_id": "sess-7f",
-    "start": START_S * 10**6,
-    "ttft_us": 840_000,
-    "e2e_us": 3_240_000,
-    "input_tokens": 12_000,
-    "cached_tokens": 9_000,
-    "cache_write_tokens": 1_000,
-    "output_tokens": 160,
-    "status": "ok",
-}
-ALL = tuple(R)
-NO_SESSION = tuple(c for c in R if c != "session_id")
-NO_WRITE = tuple(c for c in R if c != "cache_write_tokens")
-NO_ID = tuple(c for c in R if c != "request_id")
-NO_TTFT = tuple(c for c in R if c != "ttft_us")
+ALL = tuple(REQUEST)
+NO_SESSION = tuple(c for c in REQUEST if c != "session_id")
+NO_WRITE = tuple(c for c in REQUEST if c != "cache_write_tokens")
+NO_ID = tuple(c for c in REQUEST if c != "request_id")
+NO_TTFT = tuple(c for c in REQUEST if c != "ttft_us")
 
 LANGFUSE: dict[str, Any] = {
     "id": "req-001", "traceId": TRACE, "parentObservationId": "a1", "type": "GENERATION",
@@ -427,8 +376,8 @@ def test_one_request_is_the_same_row_in_every_format(case: str, tmp_path: Path) 
     log = read(write(tmp_path, value))
     assert [one.format for one in log.inputs] == [format_]
     (row,) = log.requests.rows(named=True)
-    assert {c: row[c] for c in columns} == {c: R[c] for c in columns}
-    for column in set(R) - set(columns) - {"request_id", "session_id", "status"}:
+    assert {c: row[c] for c in columns} == {c: REQUEST[c] for c in columns}
+    for column in set(REQUEST) - set(columns) - {"request_id", "session_id", "status"}:
         assert row[column] is None, column
     # Every value has a source.
     told = {c for c in log.requests.columns if c in log.fields}
@@ -454,7 +403,7 @@ def test_a_large_log_is_read_like_a_small_one(case: str, tmp_path: Path) -> None
     assert [one.format for one in log.inputs] == [format_]
     assert log.requests.height == count
     for column in set(columns) - {"request_id"}:
-        assert log.requests[column].unique().to_list() == [R[column]], column
+        assert log.requests[column].unique().to_list() == [REQUEST[column]], column
 
 
 def test_no_format_of_this_file_is_left_out() -> None:
@@ -515,7 +464,7 @@ def test_langfuse_reads_parquet(kind: str, tmp_path: Path) -> None:
     )
     frame.write_parquet(tmp_path / "rows")
     (row,) = read(tmp_path / "rows").requests.rows(named=True)
-    assert {c: row[c] for c in NO_SESSION} == {c: R[c] for c in NO_SESSION}
+    assert {c: row[c] for c in NO_SESSION} == {c: REQUEST[c] for c in NO_SESSION}
 
 
 def test_langsmith_reads_parquet(tmp_path: Path) -> None:
@@ -525,7 +474,7 @@ def test_langsmith_reads_parquet(tmp_path: Path) -> None:
     )
     frame.write_parquet(tmp_path / "rows")
     (row,) = read(tmp_path / "rows").requests.rows(named=True)
-    assert {c: row[c] for c in ALL} == R
+    assert {c: row[c] for c in ALL} == REQUEST
 
 
 def test_langsmith_events_and_provider_counts(tmp_path: Path) -> None:
@@ -637,7 +586,7 @@ def test_phoenix_reads_parquet(tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "spans")
     log = read(tmp_path / "spans")
     (row,) = log.requests.rows(named=True)
-    assert {c: row[c] for c in R} == R
+    assert {c: row[c] for c in REQUEST} == REQUEST
 
 
 def test_datadog_takes_queue_and_prefill_of_vllm(tmp_path: Path) -> None:

@@ -12,46 +12,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from reading import REAL, REQUEST, SAMPLES, START_S, account, read, rows, table, write
 
 from ttftdoctor.errors import InputError
-from ttftdoctor.intake import Log, read_log
 from ttftdoctor.readers import Options
-
-ROOT = Path(__file__).parents[1]
-SAMPLES = ROOT / "sample_logs"
-REAL = ROOT.parent / "shared" / "real"
-
-
-def read(path: Path, **options: Any) -> Log:
-    log = read_log([str(path)], **options)
-    (one,) = log.inputs
-    assert one.rows_read == one.rows_used + sum(one.rows_rejected.values())
-    assert log.requests.height == one.rows_used
-    return log
-
-
-def write(folder: Path, value: Any, name: str = "log") -> Path:
-    """A file of text, of a JSON document, or (from a list of objects) of JSON lines."""
-    path = folder / name
-    if isinstance(value, list):
-        value = "".join(json.dumps(one) + "\n" for one in value)
-    elif isinstance(value, dict):
-        value = json.dumps(value)
-    path.write_text(value, encoding="utf-8")
-    return path
-
-
-def rows(log: Log, *columns: str) -> list[tuple[Any, ...]]:
-    return log.requests.select(columns).rows()
-
-
-def table(*records: dict[str, Any]) -> str:
-    out = io.StringIO()
-    writer = csv.DictWriter(out, records[0], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(records)
-    return out.getvalue()
-
 
 # --- samples ------------------------------------------------------------------------------------
 
@@ -88,29 +52,13 @@ SAMPLE = {name.partition(".")[0]: SAMPLES / name for name in ACCOUNTS}
 
 @pytest.mark.parametrize("name", sorted(ACCOUNTS))
 def test_every_row_of_a_sample_is_used_or_named(name: str) -> None:
-    count, rejected, aside = ACCOUNTS[name]
-    (one,) = read(SAMPLES / name).inputs
-    assert one.format == name.partition(".")[0]
-    assert (one.rows_read, one.rows_rejected, one.ttft_set_aside) == (count, rejected, aside)
+    assert account(name) == ACCOUNTS[name]
 
 
 # --- one request in every format ----------------------------------------------------------------
 
-START_S = 1_785_578_400
-#: The request of the conformance fixture; a format holds some of it.
-R = {
-    "request_id": "req-001",
-    "session_id": "sess-7f",
-    "start": START_S * 10**6,
-    "ttft_us": 840_000,
-    "e2e_us": 3_240_000,
-    "input_tokens": 12_000,
-    "cached_tokens": 9_000,
-    "cache_write_tokens": 1_000,
-    "output_tokens": 160,
-    "streamed": True,
-    "status": "ok",
-}
+#: Load generators know that they asked for a stream.
+R = REQUEST | {"streamed": True}
 TIMES = ("ttft_us", "e2e_us")
 TOKENS = ("input_tokens", "output_tokens")
 
@@ -570,6 +518,14 @@ def test_genai_perf_empty_responses_count_at_neither_end(tmp_path: Path) -> None
     """The first response names the role, the last two hold usage and the end."""
     log = read(write(tmp_path, genai_perf(GENAI_PERF)))
     assert rows(log, *TIMES) == [(840_000, 3_240_000)]
+
+
+def test_genai_perf_a_response_may_be_anything(tmp_path: Path) -> None:
+    for odd in (10**400, -(10**30), 1.5, True, [], {"response": "x"}, ["x"], "\ud800"):
+        for key in ("response", "text_output"):
+            frames = [*GENAI_PERF["response_outputs"][:-1], {key: odd, "more": 10**400}]
+            log = read(write(tmp_path, genai_perf({**GENAI_PERF, "response_outputs": frames})))
+            assert log.requests.height == 1, (key, odd)
 
 
 def test_genai_perf_reasoning_is_content(tmp_path: Path) -> None:

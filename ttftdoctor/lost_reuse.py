@@ -208,7 +208,7 @@ def _sometimes(r: ReusePattern, sure: float, linked: bool) -> Lost:
     if timed:
         reason = say("misses follow the idle gap", gap_auc=by_gap, expiry_s=expiry)
         return Lost(EVICTION, 0.8 * sure, (mixed, reason), (AFFINITY,))
-    if stayed is not None and stayed >= 0.15 and moved is None:
+    if stayed is not None and moved is None:  # nobody moved: no router took it
         text = (
             f"{share(stayed)} of the turns missed although they stayed on their replica: "
             "entries are gone when the next turn comes"

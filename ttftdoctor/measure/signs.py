@@ -386,7 +386,8 @@ def _within_sessions(
     missed = np.bincount(code, weights=part < 0.2, minlength=size)
     several = turns >= 2
     grown = long - short > np.maximum(64.0, 2 * (top - low))
-    stuck = several & grown & (top - low <= np.maximum(32.0, 0.02 * top))
+    # A conversation that never finds anything changes at no place: its cache may be gone.
+    stuck = several & grown & (top > 0) & (top - low <= np.maximum(32.0, 0.02 * top))
     tokens = np.bincount(code, weights=lost, minlength=size)
     mixed = several & ~stuck & (deep > 0) & (missed > 0)
     return (

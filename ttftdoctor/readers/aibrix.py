@@ -10,12 +10,11 @@ The clock is the client's. Prompts are in the file (``input``); answers are neve
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, plan_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -50,15 +49,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    where = find(head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(dict.fromkeys(names, pl.String), partial(_convert, prompts=prompts))
+    return plan_of(head, options, _TEXTS, _convert)
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
@@ -81,11 +72,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "vantage": pl.lit("client"),
         }
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields)
-    told = prompts.read(frame, raw.frame)
-    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+    return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 
 
 READER = Reader(

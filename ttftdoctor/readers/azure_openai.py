@@ -13,6 +13,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -38,7 +39,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in records", head.inner.get("records", ()))):
+    for where, records in pages(head, "records"):
         for record in records:
             kind = record.get("Category", record.get("category"))
             inside = record.get("properties_s", record.get("properties"))
@@ -48,8 +49,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
 
     def text(*names: str) -> pl.Expr:
         return pl.coalesce([raw.text(name) for name in names])
@@ -81,16 +81,12 @@ def _convert(raw: Raw) -> Batch:
         .when(~operation.str.contains(_CALLS))
         .then(pl.lit("not_a_chat_call")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()})
+    return batch_of(frame, FIELDS, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    return Plan(
-        dict.fromkeys(_TEXTS, pl.String),
-        _convert,
-        unwrap="records" if "records" in head.inner else None,
-    )
+    return Plan(dict.fromkeys(_TEXTS, pl.String), _convert, unwrap=page_of(head, "records"))
 
 
 READER = Reader(

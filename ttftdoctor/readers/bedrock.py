@@ -19,8 +19,10 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.prompts import Place, Prompts, Where
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, prompts_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed, status_by_error
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -31,7 +33,6 @@ _METRICS = "$.outputBodyJson[*]['amazon-bedrock-invocationMetrics']"
 _USAGE = "$.outputBodyJson.usage"
 _CALLS = ("converse", "conversestream", "invokemodel", "invokemodelwithresponsestream")
 _SESSIONS = ("session_id", "sessionId", "session", "conversation_id", "conversationId")
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("requestId", "", "Bedrock's name"),
@@ -81,7 +82,6 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     e2e = ms(f"{_METRICS}.invocationLatency", "$.outputBodyJson.metrics.latencyMs",
              "$.outputBodyJson[*].metadata.metrics.latencyMs")  # fmt: skip
     tokens = said + read.fill_null(0) + write.fill_null(0)
-    error = raw.text("errorCode")
     frame = raw.select(
         {
             "request_id": raw.text("requestId"),
@@ -97,28 +97,17 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "ttft_us": ttft,
             "e2e_us": e2e,
             "streamed": operation.str.ends_with("stream"),
-            "status": pl.when(error.is_null())
-            .then(pl.lit("ok"))
-            .when(status_of(error) == "ok")
-            .then(pl.lit("error"))
-            .otherwise(status_of(error)),
+            "status": status_by_error(raw.text("errorCode")),
             "vantage": pl.lit("gateway"),
         },
         reject=pl.when((raw.text("schemaType") != "ModelInvocationLog").fill_null(True))
         .then(pl.lit("not_an_invocation"))
         .when(~operation.is_in(_CALLS))
         .then(pl.lit("not_a_model_call")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+        set_aside=not_streamed(ttft, e2e),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     notes = ("read and written tokens were added to inputTokenCount, which leaves them out",)
-    if prompts is None:
-        return Batch(frame, fields, notes)
-    told = prompts.read(frame, raw.frame)
-    return Batch(
-        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
 def _body(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -128,17 +117,14 @@ def _body(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    prompts = None
+    where = None
     if any(isinstance(_body(record).get("messages"), list) for record in head.records):
         where = Where(
             messages=Place("input", ("inputBodyJson", "messages")),
             system=Place("input", ("inputBodyJson", "system")),
             tools=Place("input", ("inputBodyJson", "tools")),
         )
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
+    prompts = prompts_of(where, options)
     return Plan(dict.fromkeys(_TEXTS, pl.String), partial(_convert, prompts=prompts))
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -43,7 +44,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in result", head.inner.get("result", ()))):
+    for where, records in pages(head, "result"):
         for record in records:
             if {"tokens_in", "tokens_out", "cached", "duration"} <= record.keys():
                 return f"tokens_in, tokens_out, cached and duration{where}"
@@ -54,8 +55,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
     e2e = pl.coalesce(
         raw.duration("duration", "ms"), raw.duration("Metrics", "ms", "$.durationMs", strict=False)
     )
@@ -87,16 +87,12 @@ def _convert(raw: Raw) -> Batch:
         .when(kind.str.to_lowercase().str.contains(_OTHERS))
         .then(pl.lit("not_a_chat_call")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()})
+    return batch_of(frame, FIELDS, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    return Plan(
-        dict.fromkeys(_TEXTS, pl.String),
-        _convert,
-        unwrap="result" if "result" in head.inner else None,
-    )
+    return Plan(dict.fromkeys(_TEXTS, pl.String), _convert, unwrap=page_of(head, "result"))
 
 
 READER = Reader(

@@ -17,15 +17,16 @@ from functools import partial
 
 import polars as pl
 
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, pages
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure, not_streamed, told_before, turned_away
 from ttftdoctor.table import Field
 
 _NAMES = (
     "span_id", "parent_id", "span_kind", "ml_app", "model_name", "status", "start_ns", "duration",
     "metrics", "metadata", "tags", "session_id", "error", "meta",
 )  # fmt: skip
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("span_id", "", "Datadog's name"),
@@ -49,7 +50,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         for record in records:
             inside = record.get("attributes")
             if isinstance(inside, dict) and {"ml_app", "span_kind"} <= inside.keys():
@@ -77,12 +78,10 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
 
     llm = (raw.text("span_kind").str.to_lowercase() == "llm").fill_null(False)
     raw.frame = raw.frame.with_columns(llm.alias("llm"))
-    inner = raw.frame.filter("llm")["parent_id"].drop_nulls()
     span = raw.text("span_id")
     e2e, ttft = raw.duration("duration", "ns"), seconds("time_to_first_token")
     queue, said = seconds("time_in_queue"), count("input_tokens")
-    why = status_of(pl.coalesce(raw.text("error"), raw.text("meta", "$['error.message']")))
-    named = pl.when(why.is_in(["rate_limited", "aborted"])).then(why).otherwise(pl.lit("error"))
+    why = pl.coalesce(raw.text("error"), raw.text("meta", "$['error.message']"))
     frame = raw.select(
         {
             "request_id": span,
@@ -104,21 +103,16 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
             "prefill_us": seconds("time_in_model_prefill"),
             "decode_us": seconds("time_in_model_decode"),
             "status": pl.when(raw.text("status").str.to_lowercase() == "error")
-            .then(named)
+            .then(failure(why))
             .otherwise(pl.lit("ok")),
             "vantage": pl.when(queue.is_not_null())
             .then(pl.lit("server"))
             .otherwise(pl.lit("client")),
         },
-        reject=pl.when(~pl.col("llm"))
-        .then(pl.lit("not_a_model_call"))
-        .when(span.is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(span.is_not_null() & ~span.is_first_distinct())
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+        reject=turned_away(raw.frame, pl.col("llm"), span, pl.col("parent_id"), told_before(span)),
+        set_aside=not_streamed(ttft, e2e),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()})
+    return batch_of(frame, FIELDS, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:

@@ -111,11 +111,20 @@ def _text(value: Any) -> str:
 
 
 def _outputs(request: Any) -> str:
-    """The responses of a request as a JSON array of objects."""
+    """The responses of a request as a JSON array of objects that hold text or nothing else."""
     found = request.get("response_outputs") if isinstance(request, dict) else None
     if not isinstance(found, list):
         return _text({"v": None})
-    return _text({"v": [one if isinstance(one, dict) else None for one in found]})
+    return _text({"v": [_said(one) if isinstance(one, dict) else None for one in found]})
+
+
+def _said(response: dict[str, Any]) -> dict[str, str | None]:
+    """The two texts of a response. One that is anything else, of any size, becomes its JSON."""
+    found = {name: response.get(name) for name in ("response", "text_output")}
+    return {
+        name: value if value is None or isinstance(value, str) else _text(value)
+        for name, value in found.items()
+    }
 
 
 def _flat(every: list[Any]) -> pl.DataFrame:

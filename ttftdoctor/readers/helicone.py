@@ -14,12 +14,11 @@ It cannot tell: queue and prefill. The CSV form has no first token and no cached
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -53,15 +52,14 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         if any({"request_created_at", "response_id"} <= record.keys() for record in records):
             return f"request_created_at and response_id{where}"
     return None
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
 
     def count(name: str) -> pl.Expr:
         value = raw.count(name)
@@ -101,37 +99,18 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         ),
         set_aside=pl.when((e2e > 0) & (ttft >= e2e - _SAME_US)).then(pl.lit("not_streamed")),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     notes: tuple[str, ...] = ()
     if raw.frame.select((apart & (cache > 0)).any()).item():
         notes = (
             "cached and written tokens were added to prompt_tokens of Anthropic's rows, and of "
             "rows with more of them than prompt tokens",
         )
-    if prompts is None:
-        return Batch(frame, fields, notes)
-    told = prompts.read(frame, raw.frame)
-    return Batch(
-        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    paged = "request_created_at" not in head.columns and "data" in head.inner
-    where = find(head.inner["data"] if paged else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts),
-        unwrap="data" if paged else None,
-    )
+    unwrap = page_of(head, "data", unless="request_created_at")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap)
 
 
 READER = Reader(

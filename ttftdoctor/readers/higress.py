@@ -13,14 +13,15 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed, whole_prompt
 from ttftdoctor.table import Field
 
 _TEXTS = (
     "start_time", "duration", "response_code", "request_id", "upstream_host", "route_name",
     "ai_log",
 )  # fmt: skip
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("request_id", "", "Higress's name"),
@@ -54,7 +55,6 @@ def _convert(raw: Raw) -> Batch:
         return raw.count("ai_log", f"$.{name}", strict=False)
 
     said, read = count("input_token"), count("cached_tokens")
-    tokens = pl.when(read > said).then(said + read).otherwise(said)
     ttft = raw.duration("ai_log", "ms", "$.llm_first_token_duration", strict=False)
     ttft = pl.when(ttft > 0).then(ttft)
     e2e = pl.coalesce(
@@ -70,7 +70,7 @@ def _convert(raw: Raw) -> Batch:
             "model": raw.text("ai_log", "$.model"),
             "replica": raw.text("upstream_host"),
             "route": raw.text("route_name"),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read),
             "cached_tokens": read,
             "output_tokens": count("output_token"),
             "reasoning_tokens": count("reasoning_tokens"),
@@ -81,9 +81,9 @@ def _convert(raw: Raw) -> Batch:
             "vantage": pl.lit("gateway"),
         },
         reject=pl.when(raw.text("ai_log").is_null()).then(pl.lit("not_a_model_call")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+        set_aside=not_streamed(ttft, e2e),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()})
+    return batch_of(frame, FIELDS, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:

@@ -12,13 +12,12 @@ stage and summary reports hold averages only and are refused.
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
 from ttftdoctor.errors import InputError
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, plan_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -71,17 +70,7 @@ def _plan(head: Head, options: Options) -> Plan:
             help="switch on report.request_lifecycle.per_request and read "
             "per_request_lifecycle_metrics.json",
         )
-    where = find(head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    return Plan(
-        dict.fromkeys((*_TEXTS, *(prompts.where.columns if prompts else ())), pl.String),
-        partial(_convert, prompts=prompts),
-    )
+    return plan_of(head, options, _TEXTS, _convert)
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
@@ -133,11 +122,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         },
         set_aside=pl.when((output > 1) & (first >= end - _SAME_US)).then(pl.lit("not_streamed")),
     )  # fmt: skip
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields)
-    told = prompts.read(frame, raw.frame)
-    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+    return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 
 
 READER = Reader(

@@ -16,8 +16,10 @@ from typing import Any
 
 import polars as pl
 
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, page_of, pages
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure, no_first_token, turned_away, whole_prompt
 from ttftdoctor.table import LINE, Field
 
 #: Which tags mean what; the first that is there counts.
@@ -74,7 +76,6 @@ _MS = ("ttft_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
 _OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
 _KINDS = ("llm", "generation", "llm_request")
 _EVENTS = ("First Token Stream Event", "ai.stream.firstChunk", "mlflow.chunk.item.0")
-_SAME_US = 1000
 
 
 def _texts(*names: str) -> dict[str, pl.DataType]:
@@ -92,7 +93,7 @@ _SCHEMA: dict[str, Any] = {"spans": pl.List(pl.Struct(_SPAN))}
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         for record in records:
             spans = record.get("spans")
             first = spans[0] if isinstance(spans, list) and spans else None
@@ -160,10 +161,8 @@ def _convert(chunk: Raw) -> Batch:
         return pl.coalesce(parts or pl.lit(None, dtype=pl.Int64))
 
     said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
-    cache = read.fill_null(0) + write.fill_null(0)
     # Claude Code's own span counts fresh tokens only.
     claude = pl.col("operationName").str.starts_with("claude_code.").fill_null(False)
-    tokens = pl.when(claude | (cache > said)).then(said + cache).otherwise(said)
     kind, operation = text("kind").str.to_lowercase(), text("operation")
     calls = (
         pl.when(~pl.col("real") | text("workflow").is_not_null())
@@ -175,11 +174,10 @@ def _convert(chunk: Raw) -> Batch:
         .otherwise(said.is_not_null())
     )
     raw.frame = raw.frame.with_columns(calls.fill_null(False).alias("calls"))
-    inner = raw.frame.filter("calls")["parent"].drop_nulls()
+    no_span = pl.when(~pl.col("real")).then(pl.lit("no_span"))
     start, e2e = raw.instant("startTime", "us"), raw.duration("duration", "us")
     first = raw.instant("first_token", "us", strict=False)
     ttft = pl.coalesce(duration("ttft_us"), first - start)
-    why = status_of(text("error"))
     failed = text("failed").str.to_lowercase().is_in(["true", "error"]).fill_null(False)
     frame = raw.select(
         {
@@ -188,7 +186,7 @@ def _convert(chunk: Raw) -> Batch:
             "start": start,
             "model": text("model"),
             "route": text("route"),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read, write, apart=claude),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": count("output_tokens"),
@@ -196,22 +194,15 @@ def _convert(chunk: Raw) -> Batch:
             "ttft_us": pl.when(ttft >= 0).then(ttft),
             "e2e_us": e2e,
             "queue_us": duration("queue_us"),
-            "status": pl.when(failed)
-            .then(pl.when(why != "ok").then(why).otherwise(pl.lit("error")))
-            .otherwise(pl.lit("ok")),
+            "status": pl.when(failed).then(failure(text("error"))).otherwise(pl.lit("ok")),
             "streamed": pl.coalesce([raw.boolean(n) for n in have["streamed"]] or pl.lit(None)),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~pl.col("real"))
-        .then(pl.lit("no_span"))
-        .when(~pl.col("calls"))
-        .then(pl.lit("not_a_model_call"))
-        .when(raw.text("spanID").is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US)
-        .then(pl.lit("not_streamed"))
-        .when(ttft < 0)
-        .then(pl.lit("first_token_before_start")),
+        reject=pl.coalesce(
+            no_span,
+            turned_away(raw.frame, pl.col("calls"), raw.text("spanID"), pl.col("parent")),
+        ),
+        set_aside=no_first_token(ttft, e2e),
     )
     fields = {
         column: Field(", ".join(names), "", "the conventions' names of it")
@@ -225,13 +216,12 @@ def _convert(chunk: Raw) -> Batch:
         fields["ttft_us"] = Field("logs", "us", "first-token event less start", "derived")
     fields["status"] = Field("error, otel.status_code", "", "tags of a span that failed")
     fields["vantage"] = Field("", "", "spans of an instrumented client", "assumed")
-    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
+    return batch_of(frame, fields, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    paged = "spans" not in head.columns and "data" in head.inner
-    return Plan(_SCHEMA, _convert, whole=True, unwrap="data" if paged else None)
+    return Plan(_SCHEMA, _convert, whole=True, unwrap=page_of(head, "data", unless="spans"))
 
 
 READER = Reader(

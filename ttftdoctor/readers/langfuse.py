@@ -21,9 +21,11 @@ from functools import partial
 
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.prompts import Prompts
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure, no_first_token, outdated, turned_away
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -40,7 +42,6 @@ _WRITE_BY_AGE = ("input_cache_creation_5m", "input_cache_creation_1h")
 _REASONING = ("output_reasoning_tokens", "output_reasoning")
 #: Seconds from the start, where the stamp of the first token was not filled in.
 _CHUNK = "$.attributes['gen_ai.response.time_to_first_chunk']"
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("id", "", "Langfuse's name"),
@@ -61,7 +62,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         seen = {key for record in records for key in record}
         if "type" not in seen:
             continue
@@ -73,12 +74,11 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw, prompts: Prompts | None, pairs: bool) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
     usage = pl.coalesce(raw.text("usageDetails"), raw.text("usage_details"))
-    calls = raw.text("type").str.to_uppercase() == "GENERATION"
+    calls = (raw.text("type").str.to_uppercase() == "GENERATION").fill_null(False)
     parent = pl.coalesce(raw.text("parentObservationId"), raw.text("parent_observation_id"))
-    raw.frame = raw.frame.with_columns(usage.alias("usage"), calls.alias("calls"))
+    raw.frame = raw.frame.with_columns(usage.alias("usage"))
 
     def bucket(*names: str) -> pl.Expr:
         # Parquet keeps the map as a list of pairs.
@@ -111,13 +111,9 @@ def _convert(raw: Raw, prompts: Prompts | None, pairs: bool) -> Batch:
     )
     ttft = pl.coalesce(first - start, raw.duration("metadata", "s", _CHUNK, strict=False))
     name = raw.text("id")
-    wraps = name.is_in(raw.frame.select(parent.filter(calls)).to_series().drop_nulls().implode())
-    ends = raw.frame.select(name.alias("name"), pl.coalesce(end, start).alias("stamp"))
-    nth = pl.col("stamp").rank("ordinal", descending=True).over("name")
-    again = ends.select((pl.col("name").is_not_null() & (nth > 1)).alias("again"))
-    raw.frame = raw.frame.with_columns(again["again"])
-    why = status_of(pl.coalesce(raw.text("statusMessage"), raw.text("status_message")))
-    failed = pl.when(why.is_in(["rate_limited", "aborted"])).then(why).otherwise(pl.lit("error"))
+    again = outdated(raw.frame, name, pl.coalesce(end, start))
+    raw.frame = raw.frame.with_columns(again.alias("again"))
+    failed = failure(pl.coalesce(raw.text("statusMessage"), raw.text("status_message")))
     frame = raw.select(
         {
             "request_id": name,
@@ -139,46 +135,19 @@ def _convert(raw: Raw, prompts: Prompts | None, pairs: bool) -> Batch:
             .otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~pl.col("calls").fill_null(False))
-        .then(pl.lit("not_a_model_call"))
-        .when(wraps.fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(pl.col("again").fill_null(False))
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= end - start - _SAME_US)
-        .then(pl.lit("not_streamed"))
-        .when(ttft < 0)
-        .then(pl.lit("first_token_before_start")),
+        reject=turned_away(raw.frame, calls, name, parent, pl.col("again")),
+        set_aside=no_first_token(ttft, end - start),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     notes = ("tokens are the buckets of each row, added up where its total says they are apart",)
-    if prompts is None:
-        return Batch(frame, fields, notes)
-    told = prompts.read(frame, raw.frame)
-    return Batch(
-        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    paged = "type" not in head.columns and "data" in head.inner
-    where = find(head.inner["data"] if paged else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
     maps = [record.get(name) for record in head.records for name in _MAPS]
     pairs = head.shape is Shape.PARQUET and any(isinstance(value, list) for value in maps)
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts, pairs=pairs),
-        whole=True,
-        unwrap="data" if paged else None,
-    )
+    unwrap = page_of(head, "data", unless="type")
+    convert = partial(_convert, pairs=pairs)
+    return plan_of(head, options, _TEXTS, convert, unwrap=unwrap, whole=True)
 
 
 READER = Reader(

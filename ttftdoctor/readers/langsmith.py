@@ -12,13 +12,13 @@ an application that posted its provider's own counts, and is added up.
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import no_first_token, outdated, turned_away, whole_prompt
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -26,9 +26,9 @@ _TEXTS = (
     "prompt_tokens", "completion_tokens", "prompt_token_details", "completion_token_details",
     "extra", "status", "error", "session_id", "project_id", "thread_id",
 )  # fmt: skip
+_PAGES = ("runs", "data")
 _SESSIONS = ("session_id", "thread_id", "conversation_id")
 _USAGE = "$.metadata.usage_metadata"
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("id", "", "LangSmith's name"),
@@ -51,10 +51,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (
-        ("", head.records),
-        *((f" in {key}", head.inner.get(key, ())) for key in ("runs", "data")),
-    ):
+    for where, records in pages(head, *_PAGES):
         if any({"run_type", "start_time"} <= r.keys() for r in records) and any(
             r.keys() & {"dotted_order", "parent_run_id", "first_token_time"} for r in records
         ):
@@ -63,8 +60,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
 
     def detail(side: str, name: str, usage: str) -> pl.Expr:
         column = f"{side}_token_details"
@@ -84,15 +80,10 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     said, made = count("prompt_tokens", "input_tokens"), count("completion_tokens", "output_tokens")
     read = detail("prompt", "cache_read", "input_token_details.cache_read")
     write = detail("prompt", "cache_creation", "input_token_details.cache_creation")
-    cache = read.fill_null(0) + write.fill_null(0)
-    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
     name = raw.text("id")
     calls = (raw.text("run_type").str.to_lowercase() == "llm").fill_null(False)
-    inner = raw.frame.select(raw.text("parent_run_id").filter(calls)).to_series().drop_nulls()
-    ends = raw.frame.select(name.alias("name"), pl.coalesce(end, start).alias("stamp"))
-    nth = pl.col("stamp").rank("ordinal", descending=True).over("name")
-    again = ends.select((pl.col("name").is_not_null() & (nth > 1)).alias("again"))
-    raw.frame = raw.frame.with_columns(again["again"])
+    again = outdated(raw.frame, name, pl.coalesce(end, start))
+    raw.frame = raw.frame.with_columns(again.alias("again"))
     status, why = status_of(raw.text("status")), status_of(raw.text("error"))
     status = (
         pl.when(why.is_in(["rate_limited", "aborted"]))
@@ -111,7 +102,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "start": start,
             "model": raw.text("extra", "$.metadata.ls_model_name"),
             "tenant": pl.coalesce(raw.text("session_id"), raw.text("project_id")),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read, write),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": made,
@@ -121,46 +112,16 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "status": status,
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~calls)
-        .then(pl.lit("not_a_model_call"))
-        .when(name.is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(pl.col("again").fill_null(False))
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= end - start - _SAME_US)
-        .then(pl.lit("not_streamed"))
-        .when(ttft < 0)
-        .then(pl.lit("first_token_before_start")),
+        reject=turned_away(raw.frame, calls, name, raw.text("parent_run_id"), pl.col("again")),
+        set_aside=no_first_token(ttft, end - start),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     notes = ("session_id of a LangSmith run is its project: it is read as the tenant",)
-    if prompts is None:
-        return Batch(frame, fields, notes)
-    told = prompts.read(frame, raw.frame)
-    return Batch(
-        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    unwrap = None
-    if "run_type" not in head.columns:
-        unwrap = next((key for key in ("runs", "data") if key in head.inner), None)
-    where = find(head.inner[unwrap] if unwrap else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts),
-        whole=True,
-        unwrap=unwrap,
-    )
+    unwrap = page_of(head, *_PAGES, unless="run_type")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap, whole=True)
 
 
 READER = Reader(

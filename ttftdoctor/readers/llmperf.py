@@ -14,8 +14,10 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -50,7 +52,6 @@ def _is_average(head: Head) -> bool:
 def _convert(raw: Raw) -> Batch:
     ttft, e2e = raw.duration("ttft_s", "s"), raw.duration("end_to_end_latency_s", "s")
     code = raw.text("error_code").str.replace(r"\.0$", "")
-    kind = status_of(code)
     sound = (ttft > 0) & (e2e > 0)
     failed = ~sound.fill_null(False) | (code.is_not_null() & (code != _TOO_FEW_TOKENS))
     frame = raw.select(
@@ -59,15 +60,11 @@ def _convert(raw: Raw) -> Batch:
             "output_tokens": raw.count("number_output_tokens"),
             "ttft_us": ttft,
             "e2e_us": e2e,
-            "status": pl.when(~failed)
-            .then(pl.lit("ok"))
-            .when(kind.is_in(["rate_limited", "aborted"]))
-            .then(kind)
-            .otherwise(pl.lit("error")),
+            "status": pl.when(failed).then(failure(code)).otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
         }
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NOTE,))
+    return batch_of(frame, FIELDS, (_NOTE,), raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:

@@ -15,15 +15,16 @@ from typing import Any
 
 import polars as pl
 
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, page_of, pages
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure, no_first_token, turned_away
 from ttftdoctor.table import LINE, Field
 
 _USAGE = "mlflow.chat.tokenUsage"
 _MODELS = ("mlflow.llm.model", "mlflow.chat.model", "model")
 _FIRST_CHUNK = "mlflow.chunk.item.0"
 _KINDS = ("CHAT_MODEL", "LLM")
-_SAME_US = 1000
 
 
 def _texts(*names: str) -> dict[str, pl.DataType]:
@@ -57,7 +58,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in traces", head.inner.get("traces", ()))):
+    for where, records in pages(head, "traces"):
         for record in records:
             data = record.get("data")
             spans = data.get("spans") if isinstance(data, dict) else None
@@ -105,12 +106,11 @@ def _convert(chunk: Raw) -> Batch:
         return raw.count("usage", f"$.{name}", strict=False)
 
     calls = pl.col("kind").str.to_uppercase().is_in(_KINDS).fill_null(False)
-    inner = raw.frame.filter(calls)["parent_span_id"].drop_nulls()
+    no_span = pl.when(~pl.col("real")).then(pl.lit("no_span"))
     start, end = raw.exact("start_time_unix_nano"), raw.exact("end_time_unix_nano")
     ttft, e2e = (raw.exact("first_chunk") - start) // 1000, (end - start) // 1000
     said, read = count("input_tokens"), count("cache_read_input_tokens")
     write = count("cache_creation_input_tokens")
-    why = status_of(raw.text("message"))
     failed = raw.text("code").str.to_uppercase().str.contains("ERROR").fill_null(False)
     frame = raw.select(
         {
@@ -125,29 +125,21 @@ def _convert(chunk: Raw) -> Batch:
             "ttft_us": pl.when(ttft >= 0).then(ttft),
             "e2e_us": e2e,
             "status": pl.when(failed)
-            .then(pl.when(why.is_in(["rate_limited", "aborted"])).then(why).otherwise(
-                pl.lit("error")))
+            .then(failure(raw.text("message")))
             .otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~pl.col("real"))
-        .then(pl.lit("no_span"))
-        .when(~calls)
-        .then(pl.lit("not_a_model_call"))
-        .when(raw.text("span_id").is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US)
-        .then(pl.lit("not_streamed"))
-        .when(ttft < 0)
-        .then(pl.lit("first_token_before_start")),
+        reject=pl.coalesce(
+            no_span, turned_away(raw.frame, calls, raw.text("span_id"), pl.col("parent_span_id"))
+        ),
+        set_aside=no_first_token(ttft, e2e),
     )  # fmt: skip
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()})
+    return batch_of(frame, FIELDS, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    paged = "info" not in head.columns and "traces" in head.inner
-    return Plan(_SCHEMA, _convert, whole=True, unwrap="traces" if paged else None)
+    return Plan(_SCHEMA, _convert, whole=True, unwrap=page_of(head, "traces", unless="info"))
 
 
 READER = Reader(

@@ -10,13 +10,13 @@ It cannot tell: queue and prefill, and first tokens of integrations that do not 
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.prompts import Prompts
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed, status_by_error, told_before, turned_away, whole_prompt
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -24,7 +24,6 @@ _TEXTS = (
     "provider", "usage", "thread_id", "metadata", "error_info", "project_name",
 )  # fmt: skip
 _PAGES = ("content", "spans", "data")
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("id", "", "Opik's name"),
@@ -46,10 +45,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (
-        ("", head.records),
-        *((f" in {key}", head.inner.get(key, ())) for key in _PAGES),
-    ):
+    for where, records in pages(head, *_PAGES):
         seen = {key for record in records for key in record}
         if {"parent_span_id", "start_time", "usage"} <= seen and seen & {
             "ttft",
@@ -60,8 +56,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
 
     def count(*names: str) -> pl.Expr:
         paths = [f"$['{name}']" for name in names]
@@ -71,19 +66,14 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     read = count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
                  "cache_read_input_tokens", "cacheReadInputTokens")  # fmt: skip
     write = count("cache_creation_input_tokens", "cacheWriteInputTokens")
-    cache = read.fill_null(0) + write.fill_null(0)
     said = count("prompt_tokens")
-    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
     calls = (raw.text("type").str.to_lowercase() == "llm").fill_null(False)
-    inner = raw.frame.select(raw.text("parent_span_id").filter(calls)).to_series().drop_nulls()
     name = raw.text("id")
     start, end = raw.instant("start_time"), raw.instant("end_time")
     e2e = pl.coalesce(end - start, raw.duration("duration", "ms"))
     ttft = pl.coalesce(
         raw.duration("ttft", "ms"), raw.duration("metadata", "ms", "$._import_ttft", strict=False)
     )
-    failure = raw.text("error_info")
-    why = status_of(failure)
     frame = raw.select(
         {
             "request_id": name,
@@ -92,7 +82,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "model": raw.text("model"),
             "tenant": raw.text("project_name"),
             "route": raw.text("provider"),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read, write),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": count("completion_tokens"),
@@ -102,46 +92,18 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             ),
             "ttft_us": pl.when(ttft >= 0).then(ttft),
             "e2e_us": e2e,
-            "status": pl.when(failure.is_null())
-            .then(pl.lit("ok"))
-            .when(why.is_in(["rate_limited", "aborted"]))
-            .then(why)
-            .otherwise(pl.lit("error")),
+            "status": status_by_error(raw.text("error_info")),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~calls)
-        .then(pl.lit("not_a_model_call"))
-        .when(name.is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(name.is_not_null() & ~name.is_first_distinct())
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+        reject=turned_away(raw.frame, calls, name, raw.text("parent_span_id"), told_before(name)),
+        set_aside=not_streamed(ttft, e2e),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields)
-    told = prompts.read(frame, raw.frame)
-    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+    return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    unwrap = None
-    if "parent_span_id" not in head.columns:
-        unwrap = next((key for key in _PAGES if key in head.inner), None)
-    where = find(head.inner[unwrap] if unwrap else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts),
-        whole=True,
-        unwrap=unwrap,
-    )
+    unwrap = page_of(head, *_PAGES, unless="parent_span_id")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap, whole=True)
 
 
 READER = Reader(

@@ -18,8 +18,10 @@ from functools import partial
 
 import polars as pl
 
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import failure, no_first_token, told_before, turned_away, whole_prompt
 from ttftdoctor.table import Field
 
 _ATTRIBUTES = {
@@ -43,11 +45,10 @@ _PYTHON = (
     r"First Token Stream Event'[^{}]*?'timestamp': '([^']+)'",
     r"'timestamp': '([^']+)'[^{}]*?First Token Stream Event",
 )
-_SAME_US = 1000
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         for record in records:
             context = record.get("context")
             if "span_kind" not in record or "start_time" not in record:
@@ -60,8 +61,7 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw, nested: bool) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
-    raw.frame = raw.frame.with_columns(*absent)
+    raw.frame = complete(raw.frame, _TEXTS)
 
     def place(name: str) -> tuple[str, str | None]:
         return ("attributes", f"$['{name}']") if nested else (f"attributes.{name}", None)
@@ -88,19 +88,14 @@ def _convert(raw: Raw, nested: bool) -> Batch:
     start, end = raw.instant("start_time"), raw.instant("end_time")
     ttft, e2e = raw.instant("first_token", strict=False) - start, end - start
     said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
-    cache = read.fill_null(0) + write.fill_null(0)
-    tokens = pl.when(cache > said).then(said + cache).otherwise(said)
-    inner = raw.frame.filter("llm")["parent_id"].drop_nulls()
-    again = pl.col("span").is_not_null() & ~pl.col("span").is_first_distinct()
-    why = status_of(raw.text("status_message"))
-    named = pl.when(why.is_in(["rate_limited", "aborted"])).then(why).otherwise(pl.lit("error"))
+    name = pl.col("span")
     frame = raw.select(
         {
-            "request_id": pl.col("span"),
+            "request_id": name,
             "session_id": text("session_id"),
             "start": start,
             "model": text("model"),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read, write),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": count("output_tokens"),
@@ -108,20 +103,12 @@ def _convert(raw: Raw, nested: bool) -> Batch:
             "ttft_us": pl.when(ttft >= 0).then(ttft),
             "e2e_us": e2e,
             "status": pl.when(raw.text("status_code").str.to_uppercase() == "ERROR")
-            .then(named)
+            .then(failure(raw.text("status_message")))
             .otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~pl.col("llm"))
-        .then(pl.lit("not_a_model_call"))
-        .when(pl.col("span").is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(again)
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US)
-        .then(pl.lit("not_streamed"))
-        .when(ttft < 0)
-        .then(pl.lit("first_token_before_start")),
+        reject=turned_away(raw.frame, pl.col("llm"), name, pl.col("parent_id"), told_before(name)),
+        set_aside=no_first_token(ttft, e2e),
     )
     fields = {
         key: Field(", ".join(names), "", "OpenInference's names")
@@ -135,18 +122,18 @@ def _convert(raw: Raw, nested: bool) -> Batch:
         "vantage": Field("", "", "spans of an instrumented client", "assumed"),
     }
     del fields["kind"]
-    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
+    return batch_of(frame, fields, raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    paged = "span_kind" not in head.columns and "data" in head.inner
-    nested = paged or "attributes" in head.columns
+    unwrap = page_of(head, "data", unless="span_kind")
+    nested = unwrap is not None or "attributes" in head.columns
     return Plan(
         dict.fromkeys(_TEXTS, pl.String),
         partial(_convert, nested=nested),
         whole=True,
-        unwrap="data" if paged else None,
+        unwrap=unwrap,
     )
 
 

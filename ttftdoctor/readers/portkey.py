@@ -11,12 +11,11 @@ It cannot tell: first token, queue and prefill; what ``response_time`` of a stre
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -47,7 +46,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         for record in records:
             if {"ai_model", "response_time"} <= record.keys() and record.keys() & {
                 "ai_org",
@@ -58,9 +57,9 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
-    absent = (pl.lit(None, pl.String).alias(n) for n in _TEXTS if not raw.has(n))
+    raw.frame = complete(raw.frame, _TEXTS)
     usage = pl.coalesce(raw.text("response", "$.usage"), raw.text("response", "$.body.usage"))
-    raw.frame = raw.frame.with_columns(*absent, usage.alias("usage"))
+    raw.frame = raw.frame.with_columns(usage.alias("usage"))
 
     def counted(*paths: str) -> pl.Expr:
         return pl.coalesce([raw.count("usage", f"$.{path}", strict=False) for path in paths])
@@ -100,28 +99,12 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             raw.text("cache_status").str.to_lowercase().str.contains(r"hit$").fill_null(False)
         ).then(pl.lit("response_cache_hit")),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields)
-    told = prompts.read(frame, raw.frame)
-    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+    return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    paged = "ai_model" not in head.columns and "data" in head.inner
-    where = find(head.inner["data"] if paged else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts),
-        unwrap="data" if paged else None,
-    )
+    unwrap = page_of(head, "data", unless="ai_model")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap)
 
 
 READER = Reader(

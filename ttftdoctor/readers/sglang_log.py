@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 import polars as pl
 
+from ttftdoctor import sglang
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
@@ -31,40 +32,21 @@ _STAMP = r"^[^\[]*\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)"
 _QUOTED = r"""('[\w.:/@+=-]{0,120}')|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\""""
 _META = r"^.*'meta_info': (\{.*)$"
 _NUMBER = r"(-?\d[\d.]*(?:e[+-]?\d+)?)"
-_FIGURES = (
-    "prompt_tokens", "completion_tokens", "reasoning_tokens", "cached_tokens", "e2e_latency",
-    "queue_time", "first_token_latency", "request_received_ts", "request_finished_ts",
-    "forward_entry_time", "prefill_finished_time", "prefill_finished_ts", "dp_rank",
-)  # fmt: skip
-_SESSIONS = ("session_id", "conversation_id", "routing_key")
 _TIMES = ("input_len", "cached_input_len", "output_len", "entry_time")
 _SPANS = ("queue_duration", "forward_duration")
 
-#: A first token this close to the end of an unstreamed answer is the answer itself.
-_SAME_US = 1000
 #: A smaller stamp counts from the start of the machine.
 _EPOCH_S = 1e9
 
-_SOURCES = {
-    "request_id": ("rid", ""),
-    "session_id": (", ".join(_SESSIONS), ""),
-    "replica": ("dp_rank", ""),
-    "input_tokens": ("prompt_tokens, input_len", ""),
-    "cached_tokens": ("cached_tokens, cached_input_len", ""),
-    "output_tokens": ("completion_tokens, output_len", ""),
-    "reasoning_tokens": ("reasoning_tokens", ""),
-    "e2e_us": ("e2e_latency", "s"),
-    "queue_us": ("queue_time, queue_duration", "s, ms"),
-    "streamed": ("stream", ""),
-    "status": ("finish_reason", ""),
-    "ttft_us": ("first_token_latency", "s"),
-}
-FIELDS = {name: Field(*said, "SGLang's name") for name, said in _SOURCES.items()} | {
+FIELDS = sglang.FIELDS | {
+    "input_tokens": sglang.named("prompt_tokens, input_len"),
+    "cached_tokens": sglang.named("cached_tokens, cached_input_len"),
+    "output_tokens": sglang.named("completion_tokens, output_len"),
+    "queue_us": sglang.named("queue_time, queue_duration", "s, ms"),
+    "ttft_us": sglang.named("first_token_latency", "s"),
     "start": Field("request_received_ts", "s", "or the time of the line less e2e_latency"),
-    "prefill_us": Field(
-        "prefill_finished_time - forward_entry_time", "s", "end of prefill less entry", "derived"
-    ),
-    "vantage": Field("", "", "the server's own log", "assumed"),
+    "prefill_us": sglang.PREFILL,
+    "vantage": sglang.VANTAGE,
 }
 _ALONE = FIELDS | {
     "start": Field("entry_time", "s", "when the scheduler got the request"),
@@ -73,10 +55,6 @@ _ALONE = FIELDS | {
     ),
     "status": Field("", "", "lines are of finished requests", "assumed"),
 }  # fmt: skip
-_CLOCK = (
-    "the TTFT is the server's: it ends when the first output leaves the scheduler, before the "
-    "network"
-)
 _COARSE = (
     "without --enable-metrics an SGLang log has no arrival: starts are the time of the line, in "
     "whole seconds of local time, less the latency"
@@ -135,13 +113,13 @@ def _finished(chunk: Raw) -> pl.DataFrame:
             asked.extract(r"\brid='([^']*)'", 1), meta.extract(r"'id': '([^']*)'", 1)
         ).alias("rid"),
         pl.coalesce(
-            *(asked.extract(rf"\b{name}='([^']*)'", 1) for name in _SESSIONS),
+            *(asked.extract(rf"\b{name}='([^']*)'", 1) for name in sglang.SESSIONS),
             pl.col("bare").str.extract(r"'x-smg-routing-key': '([^']*)'", 1),
         ).alias("session"),
         asked.extract(r"\bstream=(True|False)", 1).alias("stream"),
         asked.extract(r"\binput_ids=(\[[\d,\s]+\])", 1).alias("ids"),
         meta.extract(r"'finish_reason': \{[^}]*'type': '([a-z_]+)'", 1).alias("finish_reason"),
-        *(meta.extract(rf"'{name}': {_NUMBER}", 1).alias(name) for name in _FIGURES),
+        *(meta.extract(rf"'{name}': {_NUMBER}", 1).alias(name) for name in sglang.FIGURES),
     )
 
 
@@ -179,39 +157,23 @@ def _from_both(chunk: Raw) -> Batch:
 
 def _requests(raw: Raw, queued: Callable[[Raw], pl.Expr] | None) -> Batch:
     rid = raw.text("rid")
-    received = raw.instant("request_received_ts", "s")
-    e2e = raw.duration("e2e_latency", "s")
-    ended = pl.coalesce(raw.instant("request_finished_ts", "s"), raw.instant("stamp"))
-    prefilled = pl.coalesce(
-        raw.instant(n, "s") for n in ("prefill_finished_time", "prefill_finished_ts")
-    )
-    prefill = prefilled - raw.instant("forward_entry_time", "s")
-    logged = raw.duration("first_token_latency", "s")
-    stream = raw.boolean("stream")
-    # Builds that know no better give the end of an unstreamed answer as its first token.
-    whole = (~stream & (logged >= e2e - _SAME_US)).fill_null(False)
-    first = pl.coalesce(pl.when(~whole).then(logged), prefilled - received)
+    times = sglang.times(raw, stamp="stamp", stream=raw.boolean("stream"))
     queue = raw.duration("queue_time", "s")
     reason = raw.text("finish_reason")
     frame = raw.select(
         {
             "request_id": rid,
             "session_id": raw.text("session"),
-            "start": pl.coalesce(received, ended - e2e),
-            "replica": raw.text("dp_rank"),
-            "input_tokens": raw.count("prompt_tokens"),
-            "cached_tokens": raw.count("cached_tokens"),
-            "output_tokens": raw.count("completion_tokens"),
-            "reasoning_tokens": raw.count("reasoning_tokens"),
-            "ttft_us": pl.coalesce(first, logged),
-            "e2e_us": e2e,
+            "start": times.start,
+            **sglang.counts(raw),
+            "ttft_us": times.ttft,
+            "e2e_us": times.e2e,
             "queue_us": queue if queued is None else pl.coalesce(queue, queued(raw)),
-            "prefill_us": pl.when(prefill >= 0).then(prefill),
+            "prefill_us": times.prefill,
             "status": pl.when(reason.str.contains("abort"))
             .then(pl.lit("aborted"))
             .otherwise(pl.lit("ok")),
-            # The server knows the first token of an unstreamed answer too: it is no "false" then.
-            "streamed": pl.when(stream | first.is_null()).then(stream),
+            "streamed": times.streamed,
             "vantage": pl.lit("server"),
         },
         reject=pl.when(rid.str.contains("HEALTH_CHECK", literal=True).fill_null(False))
@@ -222,7 +184,7 @@ def _requests(raw: Raw, queued: Callable[[Raw], pl.Expr] | None) -> Batch:
         .then(pl.lit("torn_line")),
     )
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    notes = [_CLOCK] if frame["ttft_us"].count() else []
+    notes = [sglang.CLOCK] if frame["ttft_us"].count() else []
     used = frame["reject"].is_null() & (frame["status"] == "ok") & frame["start"].is_not_null()
     if (used & raw.frame["request_received_ts"].is_null()).any():
         notes.append(_COARSE)

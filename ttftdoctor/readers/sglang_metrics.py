@@ -13,52 +13,27 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor import sglang
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
-_META = (
-    "id", "finish_reason", "prompt_tokens", "completion_tokens", "reasoning_tokens",
-    "cached_tokens", "e2e_latency", "queue_time", "first_token_latency", "request_received_ts",
-    "request_finished_ts", "forward_entry_time", "prefill_finished_time", "prefill_finished_ts",
-    "dp_rank",
-)  # fmt: skip
+_META = ("id", "finish_reason", *sglang.FIGURES)
 _OUTER = ("event", "timestamp", "rid", "obj", "out", "headers", "request_parameters")
-_SESSIONS = ("session_id", "conversation_id", "routing_key")
 
-#: A first token this close to the end of an unstreamed answer is the answer itself.
-_SAME_US = 1000
-
-_SOURCES = {
-    "request_id": ("rid, id", ""),
-    "session_id": (", ".join(_SESSIONS), ""),
-    "replica": ("dp_rank", ""),
-    "input_tokens": ("prompt_tokens", ""),
-    "cached_tokens": ("cached_tokens", ""),
-    "output_tokens": ("completion_tokens", ""),
-    "reasoning_tokens": ("reasoning_tokens", ""),
-    "e2e_us": ("e2e_latency", "s"),
-    "queue_us": ("queue_time", "s"),
-    "streamed": ("obj.stream", ""),
-    "status": ("finish_reason", ""),
-}
-FIELDS = {name: Field(*said, "SGLang's name") for name, said in _SOURCES.items()} | {
-    "prefill_us": Field(
-        "prefill_finished_time - forward_entry_time", "s", "end of prefill less entry", "derived"
-    ),
-    "start": Field("request_received_ts", "s", "SGLang's name"),
+FIELDS = sglang.FIELDS | {
+    "request_id": sglang.named("rid, id"),
+    "streamed": sglang.named("obj.stream"),
+    "prefill_us": sglang.PREFILL,
+    "start": sglang.named("request_received_ts", "s"),
     "ttft_us": Field("first_token_latency", "s", "from the handler's start to the first output"),
-    "vantage": Field("", "", "the server's own log", "assumed"),
+    "vantage": sglang.VANTAGE,
 }
 _STAMPED = {
     "ttft_us": Field(
         "prefill_finished_ts - request_received_ts", "s", "end of prefill less arrival", "derived"
     )
 }
-_CLOCK = (
-    "the TTFT is the server's: it ends when the first output leaves the scheduler, before the "
-    "network"
-)
 
 
 def _recognise(head: Head) -> str | None:
@@ -119,43 +94,27 @@ def _reject(raw: Raw, rid: pl.Expr) -> pl.Expr:
 def _convert(chunk: Raw) -> Batch:
     raw = _unfold(chunk)
     rid = pl.coalesce(raw.text("rid"), raw.text("id"))
-    received = raw.instant("request_received_ts", "s")
-    e2e = raw.duration("e2e_latency", "s")
-    ended = pl.coalesce(raw.instant("request_finished_ts", "s"), raw.instant("timestamp"))
-    prefilled = pl.coalesce(
-        raw.instant(n, "s") for n in ("prefill_finished_time", "prefill_finished_ts")
-    )
-    prefill = prefilled - raw.instant("forward_entry_time", "s")
-    logged = raw.duration("first_token_latency", "s")
-    stream = raw.boolean("obj", "$.stream")
-    # Builds that know no better give the end of an unstreamed answer as its first token.
-    whole = (~stream & (logged >= e2e - _SAME_US)).fill_null(False)
-    first = pl.coalesce(pl.when(~whole).then(logged), prefilled - received)
+    times = sglang.times(raw, stamp="timestamp", stream=raw.boolean("obj", "$.stream"))
     reason = raw.text("finish_reason")
     frame = raw.select(
         {
             "request_id": rid,
             "session_id": pl.coalesce(
-                *(raw.text("obj", f"$.{name}") for name in _SESSIONS),
+                *(raw.text("obj", f"$.{name}") for name in sglang.SESSIONS),
                 raw.text("headers", "$['x-smg-routing-key']"),
             ),
-            "start": pl.coalesce(received, ended - e2e),
-            "replica": raw.text("dp_rank"),
-            "input_tokens": raw.count("prompt_tokens"),
-            "cached_tokens": raw.count("cached_tokens"),
-            "output_tokens": raw.count("completion_tokens"),
-            "reasoning_tokens": raw.count("reasoning_tokens"),
-            "ttft_us": pl.coalesce(first, logged),
-            "e2e_us": e2e,
+            "start": times.start,
+            **sglang.counts(raw),
+            "ttft_us": times.ttft,
+            "e2e_us": times.e2e,
             "queue_us": raw.duration("queue_time", "s"),
-            "prefill_us": pl.when(prefill >= 0).then(prefill),
+            "prefill_us": times.prefill,
             "status": pl.when(
                 pl.coalesce(raw.text("finish_reason", "$.type"), reason).str.contains("abort")
             )
             .then(pl.lit("aborted"))
             .otherwise(pl.lit("ok")),
-            # The server knows the first token of an unstreamed answer too: it is no "false" then.
-            "streamed": pl.when(stream | first.is_null()).then(stream),
+            "streamed": times.streamed,
             "vantage": pl.lit("server"),
         },
         reject=_reject(raw, rid),
@@ -163,7 +122,7 @@ def _convert(chunk: Raw) -> Batch:
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     if raw.frame["first_token_latency"].count() == 0:
         fields = fields | {k: v for k, v in _STAMPED.items() if frame[k].count()}
-    return Batch(frame, fields, (_CLOCK,))
+    return Batch(frame, fields, (sglang.CLOCK,))
 
 
 def _plan(head: Head, options: Options) -> Plan:

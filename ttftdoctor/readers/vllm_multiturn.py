@@ -18,6 +18,7 @@ import polars as pl
 
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -72,7 +73,7 @@ def _convert(raw: Raw) -> Batch:
         },
         set_aside=pl.when(ttft == _CLAMP_US).then(pl.lit("ttft_clamped")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NOTE,))
+    return batch_of(frame, FIELDS, (_NOTE,), raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:

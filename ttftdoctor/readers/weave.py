@@ -11,20 +11,19 @@ It cannot tell: queue and prefill, and first tokens of other providers.
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
-from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.prompts import Prompts
+from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed, status_by_error, told_before, turned_away, whole_prompt
 from ttftdoctor.table import Field
 
 _TEXTS = (
     "id", "parent_id", "op_name", "thread_id", "started_at", "ended_at", "output", "summary",
     "exception",
 )  # fmt: skip
-_SAME_US = 1000
 
 FIELDS = {
     "request_id": Field("id", "", "Weave's name"),
@@ -45,7 +44,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in calls", head.inner.get("calls", ()))):
+    for where, records in pages(head, "calls"):
         if any({"op_name", "started_at", "summary"} <= record.keys() for record in records):
             return f"op_name, started_at and summary{where}"
     return None
@@ -64,20 +63,16 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     read = count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
                  "cache_read_input_tokens")  # fmt: skip
     write = count("cache_creation_input_tokens", "prompt_tokens_details.cache_write_tokens")
-    cache = read.fill_null(0) + write.fill_null(0)
     said = count("prompt_tokens", "input_tokens")
     apart = (
         count("input_tokens").is_not_null()
         & count("cache_read_input_tokens", "cache_creation_input_tokens").is_not_null()
-    ) | (cache > said)
-    tokens = pl.when(apart).then(said + cache).otherwise(said)
+    )
     calls = raw.text("usage").is_not_null()
-    inner = raw.frame.select(raw.text("parent_id").filter(calls)).to_series().drop_nulls()
     name = raw.text("id")
     start, end = raw.instant("started_at"), raw.instant("ended_at")
     e2e = end - start
     ttft = raw.duration("output", "s", "$.time_to_first_token", strict=False)
-    why = status_of(raw.text("exception"))
     frame = raw.select(
         {
             "request_id": name,
@@ -85,7 +80,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "start": start,
             "model": raw.text("model"),
             "route": raw.text("op"),
-            "input_tokens": pl.when(tokens != 0).then(tokens),
+            "input_tokens": whole_prompt(said, read, write, apart=apart),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": count("completion_tokens", "output_tokens"),
@@ -95,44 +90,18 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             ),
             "ttft_us": ttft,
             "e2e_us": e2e,
-            "status": pl.when(raw.text("exception").is_null())
-            .then(pl.lit("ok"))
-            .when(why.is_in(["rate_limited", "aborted"]))
-            .then(why)
-            .otherwise(pl.lit("error")),
+            "status": status_by_error(raw.text("exception")),
             "vantage": pl.lit("client"),
         },
-        reject=pl.when(~calls)
-        .then(pl.lit("not_a_model_call"))
-        .when(name.is_in(inner.implode()).fill_null(False))
-        .then(pl.lit("wraps_another_call"))
-        .when(name.is_not_null() & ~name.is_first_distinct())
-        .then(pl.lit("repeated_row")),
-        set_aside=pl.when(ttft >= e2e - _SAME_US).then(pl.lit("not_streamed")),
+        reject=turned_away(raw.frame, calls, name, raw.text("parent_id"), told_before(name)),
+        set_aside=not_streamed(ttft, e2e),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields)
-    told = prompts.read(frame, raw.frame)
-    return Batch(told.frame, fields | told.fields, told.notes, told.parts, prompts.bytes_per_token)
+    return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    paged = "op_name" not in head.columns and "calls" in head.inner
-    where = find(head.inner["calls"] if paged else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    names = (*_TEXTS, *(prompts.where.columns if prompts else ()))
-    return Plan(
-        dict.fromkeys(names, pl.String),
-        partial(_convert, prompts=prompts),
-        whole=True,
-        unwrap="calls" if paged else None,
-    )
+    unwrap = page_of(head, "calls", unless="op_name")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap, whole=True)
 
 
 READER = Reader(

@@ -68,7 +68,7 @@ SCREEN = 24
 MEASURE = 100
 ROWS = 12
 
-#: A target met by fewer requests than this is told on the first screen.
+#: A target met by fewer requests than this is told beside a clean bill of health.
 MET = 0.99
 
 STYLE: dict[Severity, str] = {
@@ -121,7 +121,7 @@ class Page:
             first = ["nothing needs to be done"]
         steps = [clean(step) for step in v.next_steps]
         tail: list[RenderableType] = []
-        if d.slo is not None and d.slo.attainment < MET:
+        if v.primary_cause == "healthy" and d.slo is not None and d.slo.attainment < MET:
             tail.append(self._listed("Target", [slo_sentence(d)], bold=True))
         if first:
             tail.append(self._listed("Do first", first, bold=True))
