@@ -373,6 +373,28 @@ def test_what_got_better_again_is_not_worse(origin: Baseline) -> None:
     assert not any(t.metric == "ttft_mean" for t in found.moved("worse"))
 
 
+def test_a_step_that_cannot_be_proved_yet_is_not_called_steady(origin: Baseline) -> None:
+    found = history_of(entries([day(origin, n, n % 2 + (3 if n >= 5 else 0)) for n in range(8)]))
+    mean = trend(found)
+    assert not mean.steps
+    assert mean.suspected is not None
+    assert (mean.suspected.at, mean.suspected.direction) == (5, "worse")
+    assert mean.suspected.p_adjusted is None
+    assert not found.moved("worse")
+    assert found.headline.startswith("Not proved: ")
+    assert "may be worse since v5" in found.headline
+    text = render_text(found)
+    assert "NOT PROVED" in text
+    assert "STEADY" not in text
+    jsonschema.validate(json.loads(render_json(found)), schema("history-1"))
+
+
+def test_noise_is_steady(origin: Baseline) -> None:
+    found = history_of(entries([day(origin, n, n % 2) for n in range(10)]))
+    assert not any(t.suspected for t in found.metrics)
+    assert "STEADY" in render_text(found)
+
+
 def test_few_baselines_are_shown_and_not_judged(few: list[Baseline]) -> None:
     found = history_of(entries(few))
     assert not found.judged

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -103,7 +103,8 @@ class Step:
 
     ``at`` is the place of the first baseline with the new level. ``before`` and ``after`` are
     means of the levels up to the neighbouring steps. ``change_share`` is None for shares, which
-    move in points. ``p_adjusted`` is over all metrics and places.
+    move in points. ``p_adjusted`` is over all metrics and places; None for a step that is only
+    suspected.
     """
 
     at: int
@@ -114,7 +115,7 @@ class Step:
     change: float
     change_share: float | None
     direction: Literal["worse", "better"]
-    p_adjusted: float
+    p_adjusted: float | None
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,7 @@ class Trend:
     """One metric over all baselines; a level is None where a baseline does not have it.
 
     ``drift``: the level moves, and a straight line says as much of it as steps would.
+    ``suspected`` is a step that so few baselines can show but not prove.
     """
 
     metric: str
@@ -143,6 +145,7 @@ class Trend:
     slope: Slope | None
     drift: Literal["worse", "better"] | None
     steps: tuple[Step, ...]
+    suspected: Step | None
     says: str
 
     @property
@@ -172,6 +175,12 @@ class History:
     def moved(self, direction: Literal["worse", "better"]) -> tuple[Trend, ...]:
         """The metrics whose latest step, or drift, goes that way."""
         return tuple(t for t in self.metrics if t.direction == direction)
+
+    @property
+    def unproved(self) -> bool:
+        """Nothing is proved, and something may have moved all the same."""
+        nothing = not any(t.direction for t in self.metrics)
+        return nothing and any(t.suspected for t in self.metrics)
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``--json``: plain types, no NaN, unknown is None."""
@@ -461,10 +470,15 @@ def _trend(
         points = []
     elif not found and many and slides(scaled[known], metrics=metrics):
         drift = _drift(metric, values[known])
+    proved = {f.at: f.p_adjusted for f in found}
     steps = tuple(
-        _step(metric, values[known], points, number, found, known, baselines)
+        _step(metric, values[known], points, number, proved, known, baselines)
         for number in range(len(points))
     )
+    suspected = None
+    apart = _apart(metric, values[known]) if many and not points and drift is None else None
+    if apart is not None:
+        suspected = _step(metric, values[known], [apart], 0, {}, known, baselines)
     slope = None
     if weeks is not None:
         first = points[-1] if points else 0
@@ -474,9 +488,25 @@ def _trend(
     trend = Trend(
         metric=metric.id, title=metric.title, unit=metric.unit, worse=metric.worse,
         limit=metric.limit, limit_share=metric.limit_share, levels=levels, slope=slope,
-        drift=drift, steps=steps, says="",
+        drift=drift, steps=steps, suspected=suspected, says="",
     )  # fmt: skip
     return _with_words(trend, len(known), judged=many)
+
+
+def _apart(metric: Metric, values: Array) -> int | None:
+    """Where all that follows lies beyond all that was before, by more than the limits.
+
+    Of several such places the one with the largest step. It proves nothing: ten values in any
+    order have such a place about once in seventeen times.
+    """
+    places = range(LEAST_SIDE, len(values) - LEAST_SIDE + 1)
+    steps = {
+        at: _excess(metric, *_means(values, [at]))
+        for at in places
+        if values[:at].max() < values[at:].min() or values[:at].min() > values[at:].max()
+    }
+    best = max(steps, key=steps.__getitem__, default=None)
+    return best if best is not None and steps[best] >= 1 else None
 
 
 def _large(metric: Metric, values: Array, points: list[int]) -> list[int]:
@@ -521,8 +551,8 @@ def _drift(metric: Metric, values: Array) -> Literal["worse", "better"] | None:
 
 
 def _step(
-    metric: Metric, values: Array, points: Sequence[int], number: int, found: Sequence[Found],
-    known: Any, baselines: Sequence[Kept],
+    metric: Metric, values: Array, points: Sequence[int], number: int,
+    proved: Mapping[int, float], known: Any, baselines: Sequence[Kept],
 ) -> Step:  # fmt: skip
     means = _means(values, points)
     before, after = means[number], means[number + 1]
@@ -539,7 +569,7 @@ def _step(
         change=after - before,
         change_share=share_,
         direction=_direction(metric, after - before),
-        p_adjusted=next(f.p_adjusted for f in found if f.at == at),
+        p_adjusted=proved.get(at),
     )
 
 
@@ -573,6 +603,13 @@ def _with_words(trend: Trend, known: int, *, judged: bool) -> Trend:
             f"{moved_by(step, trend.unit)}, {shown(step.before, trend.unit)} → "
             f"{shown(step.after, trend.unit)}"
         )
+    if trend.suspected is not None:
+        step = trend.suspected
+        parts.append(
+            f"may be {step.direction} since {called(step.label, step.start)}: "
+            f"{moved_by(step, trend.unit)}, {shown(step.before, trend.unit)} → "
+            f"{shown(step.after, trend.unit)}, not proved"
+        )
     if trend.drift is not None:
         parts.append(f"drifts, and gets {trend.drift}")
     if not parts:
@@ -596,7 +633,7 @@ def _headline(metrics: Sequence[Trend], baselines: Sequence[Kept], *, judged: bo
         return f"Trend only: {over}; change points are looked for from {LEAST_POINTS} on"
     steps = [(t, t.steps[-1]) for t in metrics if t.steps]
     # The latest change first, of these what moved most in units of its limit.
-    steps.sort(key=lambda p: (-p[1].at, -_excess(METRICS[p[0].metric], p[1].before, p[1].after)))
+    steps.sort(key=lambda p: (-p[1].at, -_moved(*p)))
     for direction in ("worse", "better"):
         mine = [(t, s) for t, s in steps if s.direction == direction]
         sliding = [t for t in metrics if t.drift == direction]
@@ -614,7 +651,21 @@ def _headline(metrics: Sequence[Trend], baselines: Sequence[Kept], *, judged: bo
         return f"{word}, slowly: {sliding[0].title} drifts over {over}" + (
             more if len(names) > 1 else ""
         )
+    doubts = [(t, t.suspected) for t in metrics if t.suspected is not None]
+    if doubts:
+        doubts.sort(key=lambda p: (p[1].direction != "worse", -_moved(*p)))
+        trend, step = doubts[0]
+        return (
+            f"Not proved: {trend.title} may be {step.direction} since "
+            f"{called(step.label, step.start)} ({moved_by(step, trend.unit)} at equal mix); over "
+            f"{over} that can still be chance"
+        )
     return f"No change in {len(metrics)} metrics over {over}"
+
+
+def _moved(trend: Trend, step: Step) -> float:
+    """A step in units of the limit of its metric."""
+    return _excess(METRICS[trend.metric], step.before, step.after)
 
 
 def _notes(

@@ -40,6 +40,8 @@ def badge(found: History) -> tuple[str, Severity, str]:
         return "WORSE", "bad", "🔴"
     if found.moved("better"):
         return "BETTER", "good", "✅"
+    if found.unproved:
+        return "NOT PROVED", "unknown", "❔"
     return "STEADY", "good", "✅"
 
 
@@ -129,11 +131,12 @@ def _a_week(trend: Trend) -> str | None:
 def _since(found: History, trend: Trend, room: int) -> str | None:
     if trend.drift is not None:
         return f"drifts, {trend.drift}"
-    if not trend.steps:
+    step = trend.steps[-1] if trend.steps else trend.suspected
+    if step is None:
         return None
-    step = trend.steps[-1]
     label = found.baselines[step.at].label
-    return f"{moved_by(step, trend.unit)} since {cut(clean(label, 60), room - 10)}"
+    doubt = "" if trend.steps else "? "
+    return f"{doubt}{moved_by(step, trend.unit)} since {cut(clean(label, 60), room - 12)}"
 
 
 def level_table(found: History, *, columns: int, intervals: bool = True) -> Table:
@@ -175,8 +178,8 @@ def _interval(trend: Trend, level: Level | None) -> str | None:
 
 
 def changes(found: History) -> list[str]:
-    """The sentence of every metric that changed, what got worse first."""
-    moved = [t for t in found.metrics if t.steps or t.drift]
+    """The sentence of every metric that changed or may have, what got worse first."""
+    moved = [t for t in found.metrics if t.steps or t.drift or t.suspected]
     return [clean(t.says, 1000) for t in sorted(moved, key=_order)]
 
 
