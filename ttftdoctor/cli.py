@@ -1302,6 +1302,8 @@ def _print_run(console: Console, truth: dict[str, Any]) -> None:
         f"{truth['requests']:,} requests of {truth['sessions']:,} sessions, seed {truth['seed']}",
         f"planted: {planted}" + (f", on {scope}" if scope else ""),
     ]
+    if truth["treatment"]:
+        lines.append(f"treated with: {truth['treatment']}")
     if today["mean"] is not None:
         lines.append(f"TTFT mean {seconds(today['mean'])}, p50 {seconds(today['p50'])}, "
                      f"p95 {seconds(today['p95'])}")  # fmt: skip

@@ -49,6 +49,8 @@ SOME_WAIT = 0.3
 LOAD_SHARE = 0.2
 #: A quantity moved if it did by more than this share of before's mean TTFT.
 MOVED_SHARE = 0.03
+#: Coefficients known closer than this, as a share, are called unchanged where they agree.
+PLAIN_SHARE = 0.1
 
 _QUEUE = ("queue_behind_repeated", "queue_behind_new", "queue_other")
 
@@ -494,16 +496,20 @@ _Fit = tuple[float, Interval | None]
 
 
 def _line(ident: str, words: str, unit: str, a: _Fit, b: _Fit) -> Inside:
-    """A coefficient with its intervals: moved where they cannot both be right."""
+    """A coefficient with its intervals: moved where they cannot both be right.
+
+    Unchanged is what a change of a tenth would have shown against; wider intervals say nothing.
+    """
     (was, of_was), (now, of_now) = a, b
     moved: Moved = "unknown"
-    close = abs(now - was) <= 0.02 * abs(was)
-    if of_was is not None and of_now is not None:
-        half = math.hypot((of_was[1] - of_was[0]) / 2, (of_now[1] - of_now[0]) / 2)
-        close = close or abs(now - was) <= half
-        moved = "unchanged" if close else "up" if now > was else "down"
-    elif close:
+    if abs(now - was) <= 0.02 * abs(was):
         moved = "unchanged"
+    elif of_was is not None and of_now is not None:
+        half = math.hypot((of_was[1] - of_was[0]) / 2, (of_now[1] - of_now[0]) / 2)
+        if abs(now - was) > half:
+            moved = "up" if now > was else "down"
+        elif half <= PLAIN_SHARE * abs(was):
+            moved = "unchanged"
     return Inside(ident, words, unit, was, now, moved, False, of_was, of_now)
 
 

@@ -34,7 +34,7 @@ _VIEWS = {
     "equal_mix_and_load": "TTFT at equal mix and load",
 }
 _MATCH = {"within": "right", "overlaps": "near", "missed": "missed", "unknown": "-"}
-_MOVED = {"up": "up", "down": "down", "unchanged": "unchanged", "unknown": "-"}
+_MOVED = {"up": "up", "down": "down", "unchanged": "unchanged", "unknown": "cannot tell"}
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ def _inside_section(inside: tuple[Inside, ...]) -> Section:
                     clean(i.title, 60),
                     None if i.before is None else _minus(_shown(i.unit)(i.before)),
                     None if i.after is None else _minus(_shown(i.unit)(i.after)),
-                    _MOVED[i.moved],
+                    None if i.before is None or i.after is None else _MOVED[i.moved],
                 )
                 for i in inside
             ),

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from ttftdoctor.contrasts import words
-from ttftdoctor.contrasts.records import Column, Contrasted
+from ttftdoctor.contrasts.records import Column, Contrasted, Value
 from ttftdoctor.report import as_text, clean
 from ttftdoctor.report.terminal import show
 from ttftdoctor.units import share
@@ -99,7 +99,7 @@ class _Page:
         for column in shown:
             held = c.held is not None and column.column in c.held.columns
             cells = [
-                Text(clean(column.column, 40), style="bold" if held else ""),
+                Text(self._name(column), style="bold" if held else ""),
                 *(Text(text) for text in self._middle(column, c)),
                 Text(words.signed(column.effect)),
                 self._bar(column, bar, held=held),
@@ -115,6 +115,17 @@ class _Page:
             grid.add_row(*cells)
         return grid
 
+    def _name(self, column: Column) -> str:
+        """The column, and of one that holds names the values whose shares are shown."""
+        name, told = clean(column.column, 40), self._told(column)
+        if column.kind == "number" or not told:
+            return name
+        return f"{name}: {words.value_name(told[0]) if len(told) == 1 else f'{len(told)} values'}"
+
+    def _told(self, column: Column) -> list[Value]:
+        """The values that have more than their share, or the strongest one."""
+        return [v for v in column.values if v.found] or list(column.values[:1])
+
     def _middle(self, column: Column, c: Contrasted) -> tuple[str, str]:
         if column.kind == "number":
             pair = (column.median_selected, column.median_rest)
@@ -122,7 +133,7 @@ class _Page:
             if column.unit == "instant" and len(one) == 19 and len(other) == 19:
                 one, other = (text[5:16] for text in (one, other))
             return one, other
-        told = [v for v in column.values if v.found] or list(column.values[:1])
+        told = self._told(column)
         if not told:
             return "-", "-"
         both = sum(v.share_selected for v in told), sum(v.share_rest for v in told)
