@@ -40,8 +40,11 @@ HEAD, TOOLS = text(200, random.Random(1)), text(160, random.Random(2))
 
 
 def plant(path: Path, seed: int, *, broken: bool = False, dearer: float = 1.0, late: float = 0.0,
-          decode: float = 0.02, prompts: bool = True) -> str:  # fmt: skip
-    """Chats and searches of 90 sessions; from ``BROKEN_AT`` on a clock stands in chat prompts."""
+          decode: float = 0.02, prompts: bool = True, dead: str = "") -> str:  # fmt: skip
+    """Chats and searches of 90 sessions; from ``BROKEN_AT`` on a clock stands in chat prompts.
+
+    With ``dead`` there are four pods, and that one's cache finds nothing.
+    """
     rng = random.Random(seed)
     rows: list[dict[str, Any]] = []
     for session in range(90):
@@ -58,6 +61,8 @@ def plant(path: Path, seed: int, *, broken: bool = False, dearer: float = 1.0, l
             tokens = len(whole) // 4
             same = len(HEAD) if lost else len(before or system)
             cached = min(same // 4 // 16 * 16, tokens - 1)
+            pod = f"pod-{'abcd'[session % 4]}"
+            cached = 0 if dead == pod else cached
             ttft = 0.04 + late + dearer * 0.00012 * (tokens - cached) + rng.gauss(0, 0.002)
             output = rng.randint(40, 120)
             row: dict[str, Any] = {
@@ -66,6 +71,8 @@ def plant(path: Path, seed: int, *, broken: bool = False, dearer: float = 1.0, l
                 "cached_tokens": cached, "output_tokens": output, "ttft_ms": 1e3 * ttft,
                 "e2e_ms": 1e3 * (ttft + decode * output),
             }  # fmt: skip
+            if dead:
+                row["replica"] = pod
             if prompts:
                 row["messages"] = [{"role": "system", "content": system}, *messages]
             rows.append(row)
@@ -83,7 +90,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> str:
     return plant(tmp_path_factory.mktemp("moved") / "good.jsonl", 1)
 
 
-def against(good: str, tmp_path: Path, seed: int = 3, **planted: float | bool) -> Check:
+def against(good: str, tmp_path: Path, seed: int = 3, **planted: float | bool | str) -> Check:
     log = plant(tmp_path / "now.jsonl", seed, **planted)  # type: ignore[arg-type]
     return ttftdoctor.check(log, good, policy=default_policy())
 
@@ -107,6 +114,20 @@ def test_a_prefix_that_breaks_is_named_with_time_route_and_place(good: str, tmp_
     lost = figures["before"] - figures["after"]
     inputs = float(ttftdoctor.read(good).requests["input_tokens"].to_numpy().mean())
     assert figures["ttft_s"] == pytest.approx(lost * inputs * 0.00012, rel=0.1)
+
+
+@pytest.mark.parametrize("prompts", [True, False])
+def test_a_replica_that_lost_its_cache_is_named_and_no_prompt_is_blamed(
+    good: str, tmp_path: Path, prompts: bool
+) -> None:
+    found = against(good, tmp_path, dead="pod-c", prompts=prompts)
+    lost = next(m for m in found.moved if "cached share fell" in m.says)
+    assert "; 0 % on replica pod-c, 8" in lost.says
+    assert "changes at token" not in lost.says
+    assert lost.figures["replica"] == 0
+    assert lost.figures["replica_rest"] > 0.8
+    whole = against(good, tmp_path, dead="none of them", prompts=prompts)
+    assert not any("replica" in m.says for m in whole.moved)
 
 
 def test_without_prompts_the_moment_and_the_route_are_still_there(

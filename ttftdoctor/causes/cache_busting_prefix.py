@@ -48,7 +48,8 @@ CAUSE = Cause(
     next_steps=(
         "Compare the prompts of two turns of one session byte by byte and move what differs "
         "(clock, id, tool order) behind what stays.",
-        "Log prompt block hashes to see the place of the first difference.",
+        "See what first differs with ttftdoctor prefix, from prompts, token ids or block hashes "
+        "in the log.",
     ),
     remedies=("stable_prefix",),
     experiment=Experiment(

@@ -76,9 +76,13 @@ def judge(e: Evidence) -> Judgement:
         found.append((0.9, say(text, gate_s=g.seconds, gate_share=g.share, queue_s=g.queue_s,
                                most=g.most)))  # fmt: skip
     if not found:
-        return Judgement(
-            evidence=(say("first tokens come well before the end, in one unit, and vary"),),
-        )
+        fine = "first tokens come well before the end, in one unit, and vary"
+        if a.e2e_p50_s is None:
+            fine = (
+                "first tokens are in one unit and vary; whether they came before the end, only the "
+                "time of whole requests (e2e_us) would tell"
+            )
+        return Judgement(evidence=(say(fine),))
     strength = max(s for s, _ in found)
     return Judgement(
         strength=min(strength, 0.98), seconds=e.mean, evidence=tuple(s for _, s in found),

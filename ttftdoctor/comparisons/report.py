@@ -238,10 +238,6 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "−") + seconds(abs(value))
 
 
-def _minus(text: str) -> str:
-    return "−" + text[1:] if text[:1] == "-" and len(text) > 1 else text
-
-
 def _inside_section(inside: tuple[Inside, ...]) -> Section:
     return Section(
         "What changed inside",
@@ -252,8 +248,8 @@ def _inside_section(inside: tuple[Inside, ...]) -> Section:
             (
                 (
                     clean(i.title, 60),
-                    None if i.before is None else _minus(_shown(i.unit)(i.before)),
-                    None if i.after is None else _minus(_shown(i.unit)(i.after)),
+                    None if i.before is None else _shown(i.unit)(i.before),
+                    None if i.after is None else _shown(i.unit)(i.after),
                     None if i.before is None or i.after is None else _MOVED[i.moved],
                 )
                 for i in inside

@@ -107,6 +107,14 @@ def _why_lost(seen: Seen, was: float, figures: dict[str, float]) -> tuple[str, s
     named = next((c for c in seen.causes if c.cause in _OF_REUSE), None)
     if named is not None:
         cause = named.cause
+    apart = seen.apart
+    if apart is not None:
+        figures |= {"replica": apart.share, "replica_rest": apart.of_rest}
+        where = f"; {share(apart.share)} on replica {clean(apart.replica, 80)}"
+        where += f", {share(apart.of_rest)} on the others"
+        if apart.of_rest >= was - LEAST_POINTS:
+            return where, cause  # what the others still find, the prompts still hold
+        text = where
     same = ""
     if seen.shared is not None:
         figures["shared"] = seen.shared
@@ -118,15 +126,15 @@ def _why_lost(seen: Seen, was: float, figures: dict[str, float]) -> tuple[str, s
         known = [clean(b.kind, 40).replace("_", " "), f"in {clean(b.section, 40)}"]
         what = ", ".join(word for word in known if "unknown" not in word)
         broken = f"the prefix changes at token {count(b.position_tokens)}"
-        text = "; " + "; ".join(part for part in (same, broken) if part)
+        text += "; " + "; ".join(part for part in (same, broken) if part)
         text += f" ({what})" if what else ""
     elif same:
-        text = f"; {same}"
+        text += f"; {same}"
         text += "" if named is None else f"; {clean(title(named.cause), 120)}"
     elif seen.shared is not None:
-        text = f"; the prompts share no more than {share(seen.shared)} of their tokens"
+        text += f"; the prompts share no more than {share(seen.shared)} of their tokens"
     elif named is not None:
-        text = f"; {clean(title(named.cause), 120)}"
+        text += f"; {clean(title(named.cause), 120)}"
     return text, cause
 
 

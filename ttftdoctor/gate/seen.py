@@ -22,6 +22,8 @@ from ttftdoctor.stats import or_zero
 STRETCHES = 48
 #: Fewer requests than this, or stretches on a side of the step, show none.
 LEAST_ROWS, LEAST_SIDE = 96, 4
+#: A replica of at least so many requests stands apart by this much of the cached share.
+LEAST_OF_REPLICA, LEAST_APART = 30, 0.3
 #: A step of the cached share is at least this high, and explains at least this much of the spread.
 LEAST_STEP, LEAST_EXPLAINED = 0.1, 0.6
 
@@ -33,6 +35,15 @@ class Step:
     at: str
     before: float
     after: float
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The replica whose cached share of the input is furthest below that of all others."""
+
+    replica: str
+    share: float
+    of_rest: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,8 @@ class Seen:
 
     ``steps`` are lasting falls of the cached share, of all requests under the empty name and of
     each route. ``shared`` is what the prompts share, as a share of their tokens, where they are
-    known by content; ``breaker`` is the place where most of it is lost.
+    known by content; ``breaker`` is the place where most of it is lost. ``apart`` is a replica that
+    finds less than the others do.
     """
 
     causes: tuple[Named, ...]
@@ -57,12 +69,14 @@ class Seen:
     steps: dict[str, Step]
     shared: float | None
     breaker: BreakerRecord | None
+    apart: Apart | None = None
 
 
 def seen_in(diagnosis: Diagnosis, examined: Examined) -> Seen:
     """Keep of one log what tells why it got slower."""
     rows = examined.rows
     steps: dict[str, Step] = {}
+    apart = None
     if rows.cached_logged and rows.order_known and rows.one_clock:
         every = np.isfinite(rows.cached) & np.isfinite(rows.inputs) & np.isfinite(rows.start)
         masks = {"": every}
@@ -73,6 +87,7 @@ def seen_in(diagnosis: Diagnosis, examined: Examined) -> Seen:
             step = step_of(rows, mask)
             if step is not None:
                 steps[name] = step
+        apart = apart_from(rows, every)
     change = examined.evidence.change
     prefix = diagnosis.prefix
     ideal = None
@@ -89,7 +104,32 @@ def seen_in(diagnosis: Diagnosis, examined: Examined) -> Seen:
         steps=steps,
         shared=ideal,
         breaker=max(breakers, key=lambda b: b.tokens_lost, default=None),
+        apart=apart,
     )
+
+
+def apart_from(rows: Rows, mask: np.ndarray) -> Apart | None:
+    """The replica that finds ``LEAST_APART`` less of its input than the others; None without one.
+
+    Of several the one that lost most tokens by it.
+    """
+    scope = rows.scopes.get("replica")
+    if scope is None or len(scope.names) < 2:
+        return None
+    at = np.flatnonzero(mask & (scope.codes >= 0))
+    codes, size = scope.codes[at], len(scope.names)
+    requests = np.bincount(codes, minlength=size)
+    inputs = np.bincount(codes, or_zero(rows.inputs[at]), size)
+    cached = np.bincount(codes, or_zero(rows.cached[at]), size)
+    rest = inputs.sum() - inputs
+    known = (requests >= LEAST_OF_REPLICA) & (inputs > 0) & (rest > 0)
+    own = np.divide(cached, inputs, out=np.ones(size), where=known)
+    others = np.divide(cached.sum() - cached, rest, out=np.zeros(size), where=known)
+    lost = np.where(known & (others - own >= LEAST_APART), (others - own) * inputs, 0.0)
+    worst = int(np.argmax(lost))
+    if lost[worst] <= 0:
+        return None
+    return Apart(scope.names[worst], float(own[worst]), float(others[worst]))
 
 
 def step_of(rows: Rows, mask: np.ndarray) -> Step | None:

@@ -674,9 +674,9 @@ def _group_row(g: Group, first: Rung, last: Rung, *, known: bool) -> tuple[str |
     if known:
         cells = (
             share(g.hit_tokens.get(last.id, 0) / whole),
-            _minus(tokens(g.lost_tokens)),
-            None if g.lost_seconds is None else _minus(seconds(g.lost_seconds)),
-            None if g.lost_money is None else _minus(money(g.lost_money)),
+            tokens(g.lost_tokens),
+            None if g.lost_seconds is None else seconds(g.lost_seconds),
+            None if g.lost_money is None else money(g.lost_money),
         )
     return (
         clean(g.name, 40) or "(empty)",
@@ -763,11 +763,7 @@ def gigabytes(value: float | None) -> str:
 
 
 def _back(text: str) -> str:
-    return f"+{text[1:]}" if text.startswith("-") and len(text) > 1 else text
-
-
-def _minus(text: str) -> str:
-    return f"−{text[1:]}" if text.startswith("-") and len(text) > 1 else text
+    return f"+{text[1:]}" if text.startswith("−") else text
 
 
 def _plus(value: int) -> str:

@@ -33,7 +33,7 @@ from ttftdoctor.diagnosis import (
     Verdict,
     WorstRow,
 )
-from ttftdoctor.units import count, figure, milliseconds, seconds, share, tokens
+from ttftdoctor.units import count, figure, milliseconds, minus, seconds, share, tokens
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -496,8 +496,8 @@ def money(amount: float) -> str:
     """Print an amount: ``1,234.50``; below one with three figures: ``0.0412``."""
     size = abs(amount)
     if size >= 0.995 or amount == 0:
-        return f"{amount:,.2f}"
-    return f"{amount:.3g}" if size >= 1e-4 else "less than 0.0001"
+        return minus(f"{amount:,.2f}")
+    return minus(f"{amount:.3g}") if size >= 1e-4 else "less than 0.0001"
 
 
 def saving_sentence(diagnosis: Diagnosis, remedy: Gain) -> str:
@@ -811,6 +811,9 @@ def remedy_name(remedy: Gain) -> str:
 
 def cause_table(diagnosis: Diagnosis) -> Table:
     """Every cause with its status and figures."""
+    # Where TTFT hardly grows, parts of its growth are many times the whole: they say nothing.
+    growths = [f.share_of_growth for f in diagnosis.causes if f.share_of_growth is not None]
+    told = all(-0.25 <= growth <= 1.25 for growth in growths)
     return table(
         "causes",
         "Causes considered",
@@ -821,7 +824,7 @@ def cause_table(diagnosis: Diagnosis) -> Table:
                 clean(f.id, 60),
                 None if f.seconds is None else seconds(f.seconds),
                 None if f.share_of_ttft is None else share(f.share_of_ttft),
-                None if f.share_of_growth is None else share(f.share_of_growth),
+                share(f.share_of_growth) if told and f.share_of_growth is not None else None,
                 share(f.confidence) if f.status != "unjudged" else None,
             )
             for f in findings(diagnosis)

@@ -155,10 +155,12 @@ class Page:
         mark = f" {badge(v)} "
         banner = Text()
         banner.append(f"ttftdoctor {clean(d.version, 20)}", style="bold")
-        line = " · ".join([*who(d)[:2], ttft_figures(d)])
-        if len(banner) + 2 + len(line) > self.measure:
-            line = line.replace(f", p50 {seconds(d.population.ttft_p50_s)}", "")
-        banner.append(f"  {cut(line, self.measure - len(banner) - 2)}")
+        room = self.measure - len(banner) - 2
+        figures = ttft_figures(d)
+        short = figures.replace(f", p50 {seconds(d.population.ttft_p50_s)}", "")
+        whom = who(d)[:2]
+        lines = [" · ".join(parts) for parts in ([*whom, figures], [*whom, short], [whom[0], short])]
+        banner.append(f"  {next((line for line in lines if len(line) <= room), cut(lines[-1], room))}")
         headline = Grid.grid(padding=(0, 1))
         headline.add_column(no_wrap=True)
         headline.add_column(max_width=self.measure - len(mark) - 1, overflow="fold")
