@@ -241,6 +241,24 @@ def test_one_sick_replica_after_a_release(tmp_path: Path) -> None:
     assert "pod-2" in finding.evidence[0].text
 
 
+@pytest.mark.parametrize("lost", [0.4, 1.0])
+def test_a_replica_that_loses_its_cache_is_no_router_and_no_prompt(
+    tmp_path: Path, lost: float
+) -> None:
+    """Sessions stay where they are; on one of three replicas most or all turns find nothing."""
+    rng = np.random.default_rng(13)
+
+    def cached(session: int, turn: int, history: int) -> int:
+        gone = session % 3 == 2 and rng.random() < lost
+        return 0 if gone else history // 16 * 16
+
+    rows = chat(rng, cached, sessions=60, turns=24)
+    for r in rows:
+        r["replica"] = f"pod-{int(r['session_id'][1:]) % 3}"
+    found = verdict(tmp_path, rows).verdict
+    assert found.primary_cause in ("cache_eviction", "repeated_prefix_no_reuse")
+
+
 def test_the_ledger_never_books_more_than_was_measured(tmp_path: Path) -> None:
     """A slope fitted to short prompts is refuted by one long prompt that was quick."""
     rng = np.random.default_rng(13)
