@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -41,3 +42,16 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str | Path, str], None]:
         got.unlink(missing_ok=True)
 
     return compare
+
+
+@pytest.fixture
+def every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that say the same stay as many as they are: tests of readers write one several times."""
+
+    def as_they_are(requests: Any, *_: Any, **__: Any) -> Any:
+        from ttftdoctor.layers import Once
+
+        none = requests.head(0).select("source", "line")
+        return Once(requests, none.with_columns(reason=None), none)
+
+    monkeypatch.setattr("ttftdoctor.intake.once", as_they_are)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from pathlib import Path
 
@@ -50,10 +49,6 @@ def test_the_vocabulary() -> None:
         assert cause.id in TITLES
         assert cause.next_steps
         assert set(cause.remedies) <= known
-        page = __import__(f"ttftdoctor.causes.{cause.id}", fromlist=["x"]).__doc__
-        for heading in ("What it is", "Why the first token waits", "How it is told from its "
-                        "neighbours", "When it cannot be told", "What helps"):  # fmt: skip
-            assert re.search(rf"^{heading}$", page, re.MULTILINE), (cause.id, heading)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

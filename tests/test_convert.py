@@ -184,6 +184,7 @@ ODD = st.text(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("every_row")
 @FILES
 @given(ids=st.lists(ODD, min_size=2, max_size=8))
 @example(ids=["=cmd|' /C calc'!A0", "+1", "-1", "@x", "'=1", "''"])

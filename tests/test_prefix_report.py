@@ -587,22 +587,6 @@ def test_sizes_with_separators_and_sizes_that_are_none() -> None:
             cli._tokens(text, "-")
 
 
-def test_the_readme_shows_what_is_printed() -> None:
-    """The example in the README is what the command prints today, line for line."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    (block,) = re.findall(r"```console\n\$ (ttftdoctor prefix .*?)```", text, flags=re.DOTALL)
-    command, shown = block.split("\n", 1)
-    words = command.split()
-    assert words[2] == "sample_logs/mooncake.jsonl"
-    result = CliRunner(env={"COLUMNS": "80"}).invoke(cli.app, ["prefix", MOONCAKE, *words[3:]])
-    printed_lines = [line.rstrip() for line in result.stdout.splitlines()]
-    lines = shown.rstrip().split("\n")
-    assert len(lines) > 15
-    version = printed_lines[0].split()[1]
-    lines[0] = re.sub(r"^ttftdoctor \S+", f"ttftdoctor {version}", lines[0])
-    assert printed_lines[: len(lines)] == lines
-
-
 # --- export ---------------------------------------------------------------------------------------
 
 

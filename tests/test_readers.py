@@ -236,6 +236,7 @@ def read_or_refused(data: bytes, name: str, format: str | None = None) -> Log | 
         return None
 
 
+@pytest.mark.usefixtures("every_row")
 @SLOW_OK
 @given(st.lists(GOOD_OR_BAD_LINE, max_size=12), st.booleans())
 @example([b"[" * 3000], False)
@@ -277,6 +278,7 @@ def test_ragged_csv_is_accounted_for_or_refused(rows: list[str], more: bool) -> 
     assert log is None or log.inputs[0].rows_read >= 1
 
 
+@pytest.mark.usefixtures("every_row")
 def test_short_and_long_csv_rows_count_as_rows() -> None:
     text = "\n".join([CSV_HEAD, CSV_ROW, "b,s", CSV_ROW + ",x,y", "", CSV_ROW]) + "\n"
     log = read_bytes(text.encode(), "log.csv")

@@ -12,6 +12,8 @@ from reading import read_data as read
 
 from ttftdoctor.intake import read_log
 
+pytestmark = pytest.mark.usefixtures("every_row")
+
 NAMES = ("litellm", "ollama", "otlp", "sglang-metrics")
 
 START = START_S * 10**6

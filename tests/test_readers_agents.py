@@ -17,6 +17,8 @@ from ttftdoctor.readers import Options
 from ttftdoctor.readers.claude_code import _roots
 from ttftdoctor.run import diagnose
 
+pytestmark = pytest.mark.usefixtures("every_row")
+
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 CLAUDE, CODEX = SAMPLES / "claude-code.jsonl", SAMPLES / "codex.jsonl"
 BOTH = pytest.mark.parametrize("path", [CLAUDE, CODEX], ids=lambda p: p.stem)

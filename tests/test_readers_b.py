@@ -16,6 +16,8 @@ from ttftdoctor.errors import InputError
 from ttftdoctor.intake import read_log
 from ttftdoctor.sources import Source
 
+pytestmark = pytest.mark.usefixtures("every_row")
+
 ENGINE = SHARED / "real_engine"
 
 MINE = ("llamacpp", "vllm-bench", "mooncake", "weka")
@@ -648,3 +650,27 @@ def test_these_readers_claim_no_foreign_log() -> None:
         except InputError:
             continue
         assert not {reader.name for reader, _ in claimants(head)} & set(MINE), path
+
+
+def test_whole_prompts_of_an_endless_session_stop_at_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They grow with the square of its turns; short sessions beside it keep theirs."""
+    monkeypatch.setattr("ttftdoctor.readers.mooncake._MOST_BLOCKS", 2_000)
+    monkeypatch.setattr("ttftdoctor.readers.mooncake._STEP", 64)
+    lines = []
+    for n in range(300):
+        for session in ("long", f"short-{n // 3}"):
+            first = {"timestamp": 10 * n} if (session, n % 3) != ("long", n) else {"delay": 5.0}
+            lines.append(
+                {"session_id": session, "input_length": 512, "output_length": 9,
+                 "hash_ids": [7000 * (session == "long") + n]} | first
+            )  # fmt: skip
+    path = tmp_path / "trace.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    log = read(path)
+    blocks = log.requests["prefix_blocks"]
+    assert 1_900 <= int(blocks.list.len().sum()) <= 2_000
+    assert any("rows have none" in note for note in log.notes)
+    told = log.requests.filter(pl.col("prefix_blocks").is_not_null())
+    assert (told["prefix_blocks"].list.len() == told["turn"]).all()

@@ -15,6 +15,8 @@ from reading import REQUEST, SAMPLES, START_S, account, read, rows, table, write
 
 from ttftdoctor.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("every_row")
+
 # --- samples ------------------------------------------------------------------------------------
 
 #: Sample: rows, why some are rejected, why first tokens are set aside.

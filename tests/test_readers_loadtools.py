@@ -17,6 +17,8 @@ from reading import REAL, REQUEST, SAMPLES, START_S, account, read, rows, table,
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Options
 
+pytestmark = pytest.mark.usefixtures("every_row")
+
 # --- samples ------------------------------------------------------------------------------------
 
 #: Sample: rows, why some are rejected, why first tokens are set aside.

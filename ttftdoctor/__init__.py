@@ -10,7 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ttftdoctor.api import inspect, to_html, to_json, to_markdown, to_text
+    from ttftdoctor.api import (
+        explain,
+        inspect,
+        to_csv,
+        to_html,
+        to_json,
+        to_markdown,
+        to_openmetrics,
+        to_text,
+    )
+    from ttftdoctor.choose import Only
     from ttftdoctor.comparisons.flow import compare
     from ttftdoctor.comparisons.records import Comparison
     from ttftdoctor.contrasts.flow import contrast
@@ -40,6 +50,7 @@ _HOMES = {
     "History": "gate.history",
     "Log": "intake",
     "Machine": "hardware",
+    "Only": "choose",
     "PrefixReport": "prefixes.document",
     "Pricing": "prices",
     "Roofline": "hardware",
@@ -50,14 +61,17 @@ _HOMES = {
     "contrast": "contrasts.flow",
     "convert": "conversion",
     "diagnose": "run",
+    "explain": "api",
     "history": "gate.shelf",
     "inspect": "api",
     "prefix": "prefixes.flow",
     "read": "run",
     "roofline": "hardware",
+    "to_csv": "api",
     "to_html": "api",
     "to_json": "api",
     "to_markdown": "api",
+    "to_openmetrics": "api",
     "to_text": "api",
 }
 
@@ -71,6 +85,7 @@ __all__ = [
     "History",
     "Log",
     "Machine",
+    "Only",
     "PrefixReport",
     "Pricing",
     "Roofline",
@@ -81,14 +96,17 @@ __all__ = [
     "contrast",
     "convert",
     "diagnose",
+    "explain",
     "history",
     "inspect",
     "prefix",
     "read",
     "roofline",
+    "to_csv",
     "to_html",
     "to_json",
     "to_markdown",
+    "to_openmetrics",
     "to_text",
 ]
 

@@ -5,23 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 
 from ttftdoctor import catalog
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.diagnosis import Diagnosis
 from ttftdoctor.inspection import Inspection, inspect_log
 from ttftdoctor.intake import Log
 from ttftdoctor.run import read
 
 
-def inspect(*logs: str | Path | Log, format: str | None = None) -> Inspection:
+def inspect(
+    *logs: str | Path | Log, format: str | None = None, only: Only | None = None
+) -> Inspection:
     """Say what was recognised: which column became what, in which unit and why.
 
     Parameters
     ----------
     logs
         Paths, or one log from :func:`ttftdoctor.read`.
+    only
+        Which rows are looked at; all by default.
     """
     if len(logs) == 1 and isinstance(logs[0], Log):
-        return inspect_log(logs[0])
-    return inspect_log(read(*[str(path) for path in logs], format=format))
+        return inspect_log(kept(logs[0], only))
+    return inspect_log(read(*[str(path) for path in logs], format=format, only=only))
 
 
 def render(diagnosis: Diagnosis, name: str) -> str:
@@ -42,6 +47,33 @@ def to_markdown(diagnosis: Diagnosis) -> str:
 def to_html(diagnosis: Diagnosis) -> str:
     """One page that opens offline."""
     return render(diagnosis, "html")
+
+
+def to_csv(diagnosis: Diagnosis) -> dict[str, str]:
+    """Every table as CSV, by file name."""
+    from ttftdoctor.csv_tables import tables
+
+    return tables(diagnosis)
+
+
+def to_openmetrics(diagnosis: Diagnosis) -> str:
+    """A page of metrics for Prometheus."""
+    from ttftdoctor import openmetrics
+
+    return openmetrics.render(diagnosis)
+
+
+def explain(word: str) -> str:
+    """The manual's page of a cause, remedy, metric, account or rung, as Markdown.
+
+    Raises
+    ------
+    UsageError
+        If there is no such page; the nearest are named.
+    """
+    from ttftdoctor.manual import find
+
+    return find(word).text
 
 
 def to_text(diagnosis: Diagnosis) -> str:

@@ -49,6 +49,12 @@ def renderers() -> dict[str, Renderer]:
     return {r.name: r for r in _members("report", "RENDERER")}
 
 
+def formats_in_markdown() -> str:
+    """The table of all formats as the README has it: a row a reader, each line ended."""
+    rows = (f"| `{reader.name}` | {reader.title.replace('|', '&#124;')} |" for reader in readers())
+    return "\n".join(("| format | what it is |", "|---|---|", *rows, ""))
+
+
 def reader_named(name: str) -> Reader:
     """The reader of a format the user named.
 
@@ -96,7 +102,8 @@ def reader_for(head: Head) -> tuple[Reader, str]:
             why=f"it holds: {seen}",
             available=", ".join(r.name for r in readers()),
             help="name the columns with --map, for example --map ttft_us=my_column "
-            "--unit my_column=ms, or name a format with --format",
+            "--unit my_column=ms, or in a mapping file (inspect --propose FILE writes one where "
+            "names tell enough), or name a format with --format",
         )
     raise UnknownFormat(
         f"{len(claims)} formats claim this log",

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from rich.console import Console
+
+    from ttftdoctor.choose import Only
 
 EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong usage, or a log that
 could not be read, or a report that could not be written; 3 something went wrong inside ttftdoctor;
@@ -44,7 +46,11 @@ app = typer.Typer(
 
 Logs = Annotated[
     list[str],
-    typer.Argument(help="Files, globs, folders, or - for standard input.", metavar="LOG..."),
+    typer.Argument(
+        help="Files, globs, folders, addresses (s3://, https://, postgresql://, ...), or - for "
+        "standard input.",
+        metavar="LOG...",
+    ),
 ]
 Format = Annotated[
     str | None, typer.Option("--format", help="Name of the log's format (see: formats).")
@@ -57,7 +63,37 @@ Unit = Annotated[
     list[str] | None,
     typer.Option("--unit", help="FIELD=UNIT: unit of a duration (ns, us, ms, s), e.g. first=ms."),
 ]
+MapFile = Annotated[
+    str | None,
+    typer.Option("--mapping", help="A mapping file: fields, units and stamps of a flat log."),
+]
+Timezone = Annotated[
+    str | None,
+    typer.Option(
+        "--timezone",
+        help="Zone of stamps that carry none, such as Europe/Berlin; reports show times in it.",
+    ),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        help="Only rows from then on: a date, a time (UTC or --timezone), 14:00 on the last day, "
+        "or 2h before the end.",
+    ),
+]
+Until = Annotated[str | None, typer.Option("--until", help="Only rows before then, as --since.")]
+Where = Annotated[
+    str | None,
+    typer.Option("--where", help="Only rows such as 'model == \"x\" and input > 4000'."),
+]
+Query = Annotated[
+    str | None, typer.Option("--query", help="What a database is asked: 'select ...'.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+ToHtml = Annotated[
+    str | None, typer.Option("--html", help="Write one page that opens offline, or - .")
+]
 ToJson = Annotated[
     str | None, typer.Option("--json", help="Write the answer as JSON to a file, or - .")
 ]
@@ -95,6 +131,13 @@ Currency = Annotated[
 ]
 
 
+def _page_names(incomplete: str) -> list[tuple[str, str]]:
+    """The manual's pages for the shell: what begins with what was typed, with titles."""
+    from ttftdoctor.manual import pages
+
+    return [(page.id, page.title) for page in pages() if page.id.startswith(incomplete)]
+
+
 def _version(value: bool) -> None:
     if value:
         from ttftdoctor.run import tool_version
@@ -118,10 +161,24 @@ def diagnose(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     json_: ToJson = None,
     markdown: ToMarkdown = None,
-    html: Annotated[
-        str | None, typer.Option("--html", help="Write one page that opens offline, or - .")
+    html: ToHtml = None,
+    png: Annotated[
+        str | None, typer.Option("--png", help="Write the charts as images into this folder.")
+    ] = None,
+    csv: Annotated[
+        str | None, typer.Option("--csv", help="Write each table as CSV into this folder.")
+    ] = None,
+    openmetrics: Annotated[
+        str | None,
+        typer.Option("--openmetrics", help="Write metrics for Prometheus to a .prom file, or - ."),
     ] = None,
     compact_to: Annotated[
         int, typer.Option("--compact-to", min=1, help="Tokens a compacted history is cut to.")
@@ -146,9 +203,15 @@ def diagnose(
     For example: ttftdoctor diagnose requests.jsonl --html report.html
 
     Or, from a pipe: zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
+
+    Or, for a spreadsheet: ttftdoctor diagnose requests.jsonl --csv tables
     """
-    with _guard():
-        _distinct({"--json": json_, "--markdown": markdown, "--html": html}, logs)
+    with _guard(), _manner(mapping, timezone):
+        _distinct(
+            {"--json": json_, "--markdown": markdown, "--html": html, "--openmetrics": openmetrics,
+             **_csv_targets(csv), **_png_targets(png)},
+            logs,
+        )  # fmt: skip
         from ttftdoctor.run import diagnose as run
 
         _load_beside()
@@ -161,18 +224,22 @@ def diagnose(
             slo_ttft_s=_seconds(slo_ttft, "--slo-ttft", "800ms or 1.5s"),
             machine=_machine(params, flops, bandwidth, bytes_per_param),
             pricing=_pricing(prices, provider, gpu_hour_price, gpus, currency),
+            only=_only(since, until, where, query),
             progress=_progress(quiet),
-            draw=html is not None,
+            draw=any(target is not None for target in (html, csv, png)),
         )
         _clear_progress(quiet)
         from ttftdoctor.catalog import renderers
+        from ttftdoctor.local_time import in_zone
         from ttftdoctor.report.terminal import print_to
 
+        seen = in_zone(diagnosis, timezone)
         _hand_out(
             {"json": json_, "markdown": markdown, "html": html},
-            lambda name: renderers()[name].render(diagnosis),
-            lambda console: print_to(console, diagnosis),
+            lambda name: renderers()[name].render(diagnosis if name == "json" else seen),
+            lambda console: print_to(console, seen),
             quiet=quiet, no_color=no_color,
+            beside=[*_write_beside(diagnosis, csv, openmetrics), *_write_images(diagnosis, png)],
         )  # fmt: skip
 
 
@@ -182,26 +249,61 @@ def inspect(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
+    propose: Annotated[
+        str | None,
+        typer.Option("--propose", help="Write a mapping file to start from, or - ."),
+    ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
-    """Say what was recognised: each column's field, unit and why, coverage, and what is lacking."""
-    with _guard():
-        from ttftdoctor.inspection import inspect_log
+    """Say what was recognised: each column's field, unit and why, coverage, and what is lacking.
+
+    For example: ttftdoctor inspect requests.jsonl
+    """
+    with _guard(), _manner(mapping, timezone):
+        _distinct({"--propose": propose}, logs)
+        from ttftdoctor.errors import InputError
+        from ttftdoctor.inspection import inspect_log, proposal_of
+        from ttftdoctor.inspection_screen import print_proposal, print_to
         from ttftdoctor.run import read
 
-        log = read(
-            *logs, format=format, columns=_pairs(map_, "--map"), units=_units(unit),
-            progress=_progress(quiet),
-        )  # fmt: skip
+        try:
+            log = read(
+                *logs, format=format, columns=_pairs(map_, "--map"), units=_units(unit),
+                only=_only(since, until, where, query), progress=_progress(quiet),
+            )  # fmt: skip
+        except InputError as error:
+            # What cannot be read yet may be, once somebody says which field is which.
+            if error.proposal is None or not error.proposal.usable or json_:
+                raise
+            _clear_progress(quiet)
+            _note(f"{error.where}: {error.what}; by names and values it may be read like this:")
+            if propose is not None:
+                _put_proposal(error.proposal, propose)
+                return
+            with _screen(no_color) as console:
+                print_proposal(console, error.proposal)
+            return
         _clear_progress(quiet)
+        if propose is not None:
+            proposal = proposal_of(log)
+            if proposal is None:
+                raise UsageError("there is nothing to map: this is no flat log", where=logs[0])
+            _put_proposal(proposal, propose)
+            return
         found = inspect_log(log)
         if json_:
             _emit_json(found.to_dict())
             return
         with _screen(no_color) as console:
-            _print_inspection(console, found)
+            print_to(console, found)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -220,6 +322,12 @@ def contrast(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     json_: AsJson = False,
     quiet: Quiet = False,
     no_color: NoColor = False,
@@ -232,12 +340,13 @@ def contrast(
     model in ("a", "b"), input > median, start >= "2026-01-01 10:00", replica is null. A name
     that is not there is answered with the names that are.
     """
-    with _guard():
+    with _guard(), _manner(mapping, timezone):
         from ttftdoctor.contrasts.flow import contrast as run
 
         found = run(
             *logs, select=select, against=against, top=top, min_rows=min_rows, format=format,
-            columns=_pairs(map_, "--map"), units=_units(unit), progress=_progress(quiet),
+            columns=_pairs(map_, "--map"), units=_units(unit),
+            only=_only(since, until, where, query), progress=_progress(quiet),
         )  # fmt: skip
         _clear_progress(quiet)
         if json_:
@@ -263,8 +372,15 @@ def compare(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     json_: ToJson = None,
     markdown: ToMarkdown = None,
+    html: ToHtml = None,
     compact_to: Annotated[
         int, typer.Option("--compact-to", min=1, help="Tokens a compacted history is cut to.")
     ] = 8000,
@@ -275,21 +391,25 @@ def compare(
 
     For example: ttftdoctor compare monday.jsonl tuesday.jsonl --remedy prefix_cache
     """
-    with _guard():
-        _distinct({"--json": json_, "--markdown": markdown}, [before, after, prediction])
+    with _guard(), _manner(mapping, timezone):
+        _distinct(
+            {"--json": json_, "--markdown": markdown, "--html": html}, [before, after, prediction]
+        )
         from ttftdoctor.comparisons.flow import compare as run
 
         found = run(
             before, after, prediction=prediction, remedy=remedy, format=format,
             columns=_pairs(map_, "--map"), units=_units(unit), compact_to=compact_to,
-            progress=_progress(quiet),
+            only=_only(since, until, where, query), progress=_progress(quiet),
         )  # fmt: skip
         _clear_progress(quiet)
+        from ttftdoctor.comparisons.page import render as render_page
         from ttftdoctor.comparisons.report import FORMS, print_to
 
+        forms = {**FORMS, "html": render_page}
         _hand_out(
-            {"json": json_, "markdown": markdown},
-            lambda name: FORMS[name](found),
+            {"json": json_, "markdown": markdown, "html": html},
+            lambda name: forms[name](found),
             lambda console: print_to(console, found),
             quiet=quiet, no_color=no_color,
         )  # fmt: skip
@@ -301,6 +421,12 @@ def prefix(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     ttl: Annotated[
         str | None, typer.Option("--ttl", help="Cached blocks live so long after use: 5min, 300s.")
     ] = None,
@@ -370,7 +496,7 @@ def prefix(
 
     What the log does not tell can be given: limits of the cache, replicas, what a token costs.
     """
-    with _guard():
+    with _guard(), _manner(mapping, timezone):
         _distinct({"--json": json_, "--markdown": markdown}, logs, [metrics, metrics_before])
         if cache_tokens is not None and cache_gb is not None:
             raise UsageError("--cache-tokens and --cache-gb: give one of them")
@@ -409,6 +535,7 @@ def prefix(
             columns=_pairs(map_, "--map"),
             units=_units(unit),
             tokenizer=tokenizer,
+            only=_only(since, until, where, query),
             progress=_progress(quiet),
         )
         _clear_progress(quiet)
@@ -446,6 +573,12 @@ def export(
     ] = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     tokenizer: Tokenizer = None,
     quiet: Quiet = False,
 ) -> None:
@@ -455,14 +588,17 @@ def export(
 
     No id, name, model, text or hash of the log is in it.
     """
-    with _guard():
+    with _guard(), _manner(mapping, timezone):
         _there("--tokenizer", tokenizer)
-        from ttftdoctor.intake import read_log
         from ttftdoctor.prefixes.export import export as run
         from ttftdoctor.readers import Options
+        from ttftdoctor.run import read_by
 
         options = Options(_pairs(map_, "--map"), _units(unit), tokenizer=tokenizer)
-        log = read_log(logs, format=log_format, options=options, progress=_progress(quiet))
+        log = read_by(
+            options, *logs, format=log_format, only=_only(since, until, where, query),
+            progress=_progress(quiet),
+        )  # fmt: skip
         _clear_progress(quiet)
         made = run(log, format, keep_times=not even_times)
         if output != "-" and any(_same_file(output, item.path) for item in log.inputs):
@@ -484,12 +620,21 @@ def export(
 @app.command(epilog=EXIT_CODES)
 def formats(
     json_: AsJson = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the names and titles as a Markdown table.")
+    ] = False,
     no_color: NoColor = False,
 ) -> None:
-    """List the log formats that can be read, and what each cannot tell."""
-    with _guard():
-        from ttftdoctor.catalog import readers
+    """List the log formats that can be read, and what each cannot tell.
 
+    For example: ttftdoctor formats --json
+    """
+    with _guard():
+        from ttftdoctor.catalog import formats_in_markdown, readers
+
+        if markdown:
+            typer.echo(formats_in_markdown(), nl=False)
+            return
         if json_:
             rows = [{"name": r.name, "title": r.title, "lacks": r.lacks} for r in readers()]
             _emit_json(rows)
@@ -503,6 +648,37 @@ def formats(
             table.add_row(reader.name, reader.title, reader.lacks)
         with _screen(no_color) as console:
             console.print(table)
+
+
+@app.command(epilog=EXIT_CODES)
+def explain(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="A cause, remedy, metric, account or rung; without one, all are listed.",
+            metavar="NAME",
+            autocompletion=_page_names,
+        ),
+    ] = None,
+    no_color: NoColor = False,
+) -> None:
+    """Print the manual's page of a cause, remedy, metric, account of the ledger or rung.
+
+    For example: ttftdoctor explain cache_eviction
+
+    What it is, why the first token waits, how it is told from its neighbours, when it cannot be
+    told, what helps, and where it is set.
+    """
+    with _guard():
+        from ttftdoctor.manual import find
+        from ttftdoctor.manual.terminal import print_list, print_page
+
+        page = None if name is None else find(name)
+        with _screen(no_color) as console:
+            if page is None:
+                print_list(console)
+            else:
+                print_page(console, page)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -521,7 +697,10 @@ def roofline(
     json_: AsJson = False,
     no_color: NoColor = False,
 ) -> None:
-    """Say what the hardware allows: prefill and decode times, and where the two meet."""
+    """Say what the hardware allows: prefill and decode times, and where the two meet.
+
+    For example: ttftdoctor roofline --params 7e9 --flops 312e12 --bandwidth 2e12
+    """
     with _guard():
         from ttftdoctor.hardware import Machine
         from ttftdoctor.hardware import roofline as work_out
@@ -625,6 +804,12 @@ def baseline(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     quiet: Quiet = False,
     no_color: NoColor = False,
 ) -> None:
@@ -635,7 +820,7 @@ def baseline(
     The file has sums and names of models and routes, no prompt and no request; baselines that are
     given among the logs are taken over, so that runs add up.
     """
-    with _guard():
+    with _guard(), _manner(mapping, timezone):
         from ttftdoctor.gate.flow import baseline as run
         from ttftdoctor.gate.flow import is_baseline
 
@@ -643,7 +828,8 @@ def baseline(
         _distinct({"--output": output}, [log for log in logs if not is_baseline(Path(log))])
         whole = run(
             *logs, runs=runs, label=label, warm_up=_warm_up(warm_up), format=format,
-            columns=_pairs(map_, "--map"), units=_units(unit), progress=_progress(quiet),
+            columns=_pairs(map_, "--map"), units=_units(unit),
+            only=_only(since, until, where, query), progress=_progress(quiet),
         )  # fmt: skip
         _clear_progress(quiet)
         kept = whole.fit_in()
@@ -685,8 +871,15 @@ def check(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     json_: ToJson = None,
     markdown: ToMarkdown = None,
+    html: ToHtml = None,
     junit: Annotated[
         str | None, typer.Option("--junit", help="Write JUnit XML to a file, or - .")
     ] = None,
@@ -708,9 +901,9 @@ def check(
 
     Longer prompts, later turns or more requests are no regression: like is compared with like.
     """
-    with _guard(inside=70):
-        targets = {"json": json_, "markdown": markdown, "junit": junit, "sarif": sarif,
-                   "codequality": codequality}  # fmt: skip
+    with _guard(inside=70), _manner(mapping, timezone):
+        targets = {"json": json_, "markdown": markdown, "html": html, "junit": junit,
+                   "sarif": sarif, "codequality": codequality}  # fmt: skip
         _distinct({f"--{name}": target for name, target in targets.items()}, logs, baseline)
         if github and "-" in targets.values():
             raise UsageError("--github prints to standard output: give the report a file")
@@ -720,7 +913,7 @@ def check(
             logs, baseline, policy=policy, slo_ttft_s=_seconds(slo_ttft, "--slo-ttft", "800ms"),
             runs=runs, warm_up=None if warm_up is None else _warm_up(warm_up), label=label,
             format=format, columns=_pairs(map_, "--map"), units=_units(unit),
-            progress=_progress(quiet),
+            only=_only(since, until, where, query), progress=_progress(quiet),
         )  # fmt: skip
         _clear_progress(quiet)
         try:
@@ -802,6 +995,12 @@ def convert(
     format: Format = None,
     map_: Map = None,
     unit: Unit = None,
+    mapping: MapFile = None,
+    timezone: Timezone = None,
+    since: Since = None,
+    until: Until = None,
+    where: Where = None,
+    query: Query = None,
     tokenizer: Tokenizer = None,
     quiet: Quiet = False,
 ) -> None:
@@ -811,17 +1010,20 @@ def convert(
 
     Anonymised, it can be handed on: no id, name, text or hash of the log is in it.
     """
-    with _guard():
+    with _guard(), _manner(mapping, timezone):
         _there("--tokenizer", tokenizer)
         from ttftdoctor.conversion import convert as run
         from ttftdoctor.conversion import form_of
-        from ttftdoctor.intake import read_log
         from ttftdoctor.readers import Options
+        from ttftdoctor.run import read_by
 
         form_of(output)
         _distinct({"--output": output}, logs)
         options = Options(_pairs(map_, "--map"), _units(unit), tokenizer=tokenizer)
-        log = read_log(logs, format=format, options=options, progress=_progress(quiet))
+        log = read_by(
+            options, *logs, format=format, only=_only(since, until, where, query),
+            progress=_progress(quiet),
+        )  # fmt: skip
         _clear_progress(quiet)
         made = run(
             log, output=output, anonymize=anonymize, keep_models=keep_models,
@@ -983,6 +1185,7 @@ def _show_check(
 ) -> None:
     """Write and print a check; on GitHub what is printed cannot command the runner."""
     from ttftdoctor.gate.forms import FORMS
+    from ttftdoctor.gate.page import render as render_page
     from ttftdoctor.gate.reports.terminal import print_to
 
     guard = ""
@@ -993,7 +1196,9 @@ def _show_check(
         guard = secrets.token_hex(16)
         _emit(f"::stop-commands::{guard}\n")
     _hand_out(
-        targets, lambda name: FORMS[name].render(found), lambda console: print_to(console, found),
+        targets,
+        lambda name: render_page(found) if name == "html" else FORMS[name].render(found),
+        lambda console: print_to(console, found),
         quiet=quiet, no_color=no_color,
     )  # fmt: skip
     if not github:
@@ -1072,6 +1277,13 @@ def _clear_progress(quiet: bool) -> None:
         sys.stderr.flush()
 
 
+def _manner(mapping: str | None, timezone: str | None) -> AbstractContextManager[Any]:
+    """How all logs of the command are read, beside what it hands down itself."""
+    from ttftdoctor.manner import reading_as
+
+    return reading_as(mapping=mapping, timezone=timezone)
+
+
 def _pairs(values: list[str] | None, option: str) -> dict[str, str]:
     out = {}
     for value in values or ():
@@ -1080,6 +1292,17 @@ def _pairs(values: list[str] | None, option: str) -> dict[str, str]:
             raise UsageError(f"{option} wants NAME=VALUE, not {value!r}")
         out[name] = rest
     return out
+
+
+def _only(
+    since: str | None, until: str | None, where: str | None, query: str | None
+) -> Only | None:
+    """Which rows are wanted; None for all."""
+    if since is None and until is None and where is None and query is None:
+        return None
+    from ttftdoctor.choose import Only
+
+    return Only(since, until, where, query)
 
 
 def _units(values: list[str] | None) -> dict[str, str]:
@@ -1165,17 +1388,86 @@ def _hand_out(
     *,
     quiet: bool,
     no_color: bool,
+    beside: Sequence[str] = (),
 ) -> None:
-    """Write the forms that were asked for; print a report unless one went to standard output."""
+    """Write the forms that were asked for; print a report unless one went to standard output.
+
+    ``beside`` are targets that are written already.
+    """
     given = {name: target for name, target in targets.items() if target is not None}
     for name, target in given.items():
         _put(render(name), target)
-    if "-" in given.values() or (quiet and given):
+    written = [*given.values(), *beside]
+    if "-" in written or (quiet and written):
         return
     with _screen(no_color) as console:
         show(console)
-    for target in given.values():
+    for target in written:
         _note(f"written: {target}")
+
+
+def _csv_targets(folder: str | None) -> dict[str, str | None]:
+    """The files that ``--csv`` writes, by what to call them in an error."""
+    if folder is None:
+        return {}
+    from ttftdoctor.csv_tables import COLUMNS
+
+    return {f"--csv ({name})": str(Path(folder) / name) for name in COLUMNS}
+
+
+def _png_targets(folder: str | None) -> dict[str, str | None]:
+    """The files that ``--png`` may write, by what to call them in an error."""
+    if folder is None:
+        return {}
+    from ttftdoctor.pages.images import NAMES
+
+    return {f"--png ({name}.png)": str(Path(folder) / f"{name}.png") for name in NAMES}
+
+
+def _write_images(diagnosis: Any, folder: str | None) -> list[str]:
+    """Draw the charts into a folder, where that was asked for; where they went."""
+    if folder is None:
+        return []
+    from ttftdoctor.pages.images import images
+    from ttftdoctor.png import write
+
+    write(images(diagnosis), Path(folder))
+    return [folder]
+
+
+def _write_beside(diagnosis: Any, csv: str | None, openmetrics: str | None) -> list[str]:
+    """Write the tables and the page of metrics, where they were asked for; where they went."""
+    if csv is not None:
+        from ttftdoctor.csv_tables import tables
+
+        try:
+            Path(csv).mkdir(parents=True, exist_ok=True)
+            for name, text in tables(diagnosis).items():
+                (Path(csv) / name).write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            raise UsageError("cannot write the tables", where=csv, why=error.strerror) from None
+    if openmetrics is not None:
+        from ttftdoctor.openmetrics import render
+
+        _put_at_once(render(diagnosis), openmetrics)
+    return [target for target in (csv, openmetrics) if target is not None]
+
+
+def _put_at_once(text: str, target: str) -> None:
+    """As :func:`_put`, but whoever reads the file meanwhile sees the old one or the new one."""
+    path = Path(os.path.realpath(target))
+    if target == "-" or (path.exists() and not path.is_file()):
+        _put(text, target)
+        return
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        try:
+            new.write_text(text, encoding="utf-8", errors="replace")
+            new.replace(path)
+        finally:
+            new.unlink(missing_ok=True)
+    except OSError as error:
+        raise UsageError("cannot write the report", where=target, why=error.strerror) from None
 
 
 def _put(text: str, target: str) -> None:
@@ -1187,6 +1479,13 @@ def _put(text: str, target: str) -> None:
         Path(target).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         raise UsageError("cannot write the report", where=target, why=error.strerror) from None
+
+
+def _put_proposal(proposal: Any, target: str) -> None:
+    """Write a mapping file that was made for a log."""
+    _put(proposal.text, target)
+    if target != "-":
+        _note(f"written: {target}; check it, then give it with --mapping {target}")
 
 
 def _put_lines(parts: Iterator[str], target: str) -> None:
@@ -1214,61 +1513,6 @@ def _same_file(one: str, other: str) -> bool:
         return Path(one).samefile(other)
     except OSError:
         return False
-
-
-def _print_inspection(console: Console, found: Any) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from ttftdoctor.report import clean
-
-    for line in found.recognised:
-        console.print(Text(clean(line), style="bold"))
-    for record in found.inputs:
-        rejected = sum(record.rows_rejected.values())
-        console.print(f"rows read {record.rows_read:,} = used {record.rows_used:,} + "
-                      f"rejected {rejected:,}")  # fmt: skip
-        for reason, n in record.rows_rejected.items():
-            lines = [str(at) for at, why in record.first_rejects if why == reason][:3]
-            where = f" (first at {', '.join(lines)})" if lines else ""
-            console.print(Text(f"  rejected {n:,}: {clean(reason)}{where}"))
-        for reason, n in record.ttft_set_aside.items():
-            console.print(Text(f"  TTFT not used in {n:,}: {clean(reason)}"))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("column", "from", "unit", "rows", "range", "why"):
-        table.add_column(title, overflow="fold")
-    for c in found.columns:
-        if c.source is None and c.coverage == 0:
-            continue
-        span = "" if c.low is None else " .. ".join(_shown(c.column, v) for v in (c.low, c.high))
-        table.add_row(
-            c.column, clean(c.source or ""), c.unit or "", f"{c.coverage:.0%}", span,
-            clean(f"{c.kind}: {c.why}" if c.why else ""),
-        )  # fmt: skip
-    console.print(table)
-    missing = [c.column for c in found.columns if c.source is None and c.coverage == 0]
-    console.print(Text("not in this log: " + ", ".join(missing)))
-    console.print(Text("can be judged: " + (", ".join(found.judged) or "nothing")))
-    for cause, needs in found.unjudged.items():
-        console.print(Text(f"cannot be judged: {cause}, needs {', '.join(needs) or 'more rows'}"))
-    for line in (*found.lacks, *found.notes, *found.warnings):
-        console.print(Text("note: " + clean(line)))
-
-
-def _shown(column: str, value: int) -> str:
-    """A value of a column as people read it: durations with a unit, dates as dates."""
-    from ttftdoctor.units import seconds
-
-    if column.endswith("_us"):
-        return seconds(value / 1e6)
-    if column == "start":
-        if not 10**14 < value < 10**17:  # a clock that starts somewhere
-            return f"{value / 1e6:,.3f} s"
-        from datetime import UTC, datetime, timedelta
-
-        moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
-        return moment.isoformat(sep=" ", timespec="milliseconds").replace("+00:00", "Z")
-    return f"{value:,}"
 
 
 def _print_scenarios(no_color: bool) -> None:

@@ -32,6 +32,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ttftdoctor.choose import Only
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
 from ttftdoctor.run import one_log
@@ -99,6 +100,7 @@ def convert(
     anonymize: bool = False,
     keep_models: bool = False,
     shift_times: bool = False,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Converted:
     """Write logs of any format as one table in canonical columns.
@@ -117,6 +119,8 @@ def convert(
         Leave the names of models, which decide prices.
     shift_times
         Move all instants by one random number of whole days.
+    only
+        Which rows are written; all by default.
 
     Raises
     ------
@@ -128,7 +132,7 @@ def convert(
     form = form_of(output)
     if keep_models and not anonymize:
         raise UsageError("--keep-models is for --anonymize: names are kept without it")
-    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
+    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress, only=only)
     target = os.path.realpath(output)
     if any(os.path.realpath(one.path) == target for one in log.inputs if one.path != "-"):
         raise UsageError("the table would be written over the log", where=str(output))

@@ -381,16 +381,38 @@ class Bin:
 
 
 @dataclass(frozen=True)
+class SessionWaste:
+    """What one session computed again: its requests, tokens and seconds of prefill.
+
+    ``rows`` are its requests with the most of it.
+    """
+
+    session_id: str | None
+    requests: int
+    tokens: float
+    seconds: float
+    rows: tuple[WorstRow, ...]
+
+
+@dataclass(frozen=True)
 class Charts:
     """Small tables that only a drawing needs; bounded whatever the size of the log.
 
-    ``ttft_above``: so many requests lie above so many seconds, and are in no bin.
+    ``ttft_above``: so many requests lie above so many seconds, and are in no bin. ``spreads``: the
+    5 %, 25 % and 75 % quantiles of TTFT in seconds, ``today`` and with each remedy by its id.
+    ``acts_on``: the accounts of the ledger that a remedy can shrink, by its id. ``waste``: the
+    sessions that computed most again, of ``waste_sessions`` that did, ``waste_s`` seconds in all.
     """
 
     ttft_by_uncached: tuple[Bin, ...] = ()
     ttft_above: tuple[int, float] = (0, 0.0)
     line_points: tuple[tuple[float, float, float, float], ...] = ()  # tokens, s, low, high
     load: tuple[Mapping[str, Any], ...] = ()
+    spreads: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    acts_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waste: tuple[SessionWaste, ...] = ()
+    waste_sessions: int = 0
+    waste_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ TTFTDoctorError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TTFTDoctorError(Exception):
     """Base of all errors this package raises on purpose.
@@ -50,7 +52,12 @@ class TTFTDoctorError(Exception):
 
 
 class InputError(TTFTDoctorError):
-    """The log cannot be read."""
+    """The log cannot be read.
+
+    ``proposal`` is a mapping file by which it could be, where one can be made.
+    """
+
+    proposal: Any = None
 
 
 class UnknownFormat(InputError):
@@ -58,7 +65,14 @@ class UnknownFormat(InputError):
 
 
 class AskUser(InputError):
-    """The log leaves open something that must not be guessed in silence."""
+    """The log leaves open something that must not be guessed in silence.
+
+    ``about`` is the field in question.
+    """
+
+    def __init__(self, what: str, *, about: str | None = None, **more: str | None) -> None:
+        super().__init__(what, **more)
+        self.about = about
 
 
 class UsageError(TTFTDoctorError):

@@ -22,8 +22,12 @@ def arguments(
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     units: Mapping[str, str] | None = None,
+    more: Sequence[str] = (),
 ) -> str:
-    """The log as arguments of a command, quoted for a shell: its paths, and how it is read."""
+    """The log as arguments of a command, quoted for a shell: its paths, and how it is read.
+
+    ``more`` are further arguments that name its rows.
+    """
     if len(paths) > MOST_PATHS:
         paths = [_folder(paths)]
     # A name that begins with a dash must not be taken for an option.
@@ -33,11 +37,13 @@ def arguments(
     for option, pairs in (("--map", columns), ("--unit", units)):
         for name, value in (pairs or {}).items():
             words += [option, f"{name}={value}"]
-    return shlex.join(words)
+    return shlex.join([*words, *more])
 
 
 def _folder(paths: Sequence[str]) -> str:
     """The folder that all of these are in."""
+    if any("://" in path for path in paths):
+        return os.path.commonpath(paths).replace(":/", "://", 1) + "/"
     return os.path.commonpath([os.path.abspath(path) for path in paths])
 
 

@@ -11,18 +11,37 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from ttftdoctor import catalog
+from ttftdoctor.addresses import is_database, shown
 from ttftdoctor.diagnosis import Input
-from ttftdoctor.errors import InputError
+from ttftdoctor.errors import AskUser, InputError, UnknownFormat, UsageError
+from ttftdoctor.guide import (
+    Beside,
+    clock_warnings,
+    for_part,
+    for_path,
+    format_of,
+    in_manner,
+    is_table,
+    together,
+    zone_notes,
+)
+from ttftdoctor.layers import Once, once
+from ttftdoctor.mixed import Part, Parts, parts_of
+from ttftdoctor.proposal import propose, unused_fields
 from ttftdoctor.readers import Options, Raw
-from ttftdoctor.sources import Source, ahead, expand
+from ttftdoctor.sources import Shape, Source, ahead, expand
 from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
 
 #: How many rejects are shown with their line.
 FIRST_REJECTS = 10
+#: ... and of rows that are counted elsewhere, which are nothing to be mended.
+FIRST_ELSEWHERE = 3
 
 #: Rows that failed or were refused by the service: no requests to measure, but worth counting.
 FAILED = ("failed_request", "aborted_request", "rate_limited")
+
+
+_WRITER = Field("around the lines", "", "the container, pod or host that wrote them", "derived")
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,7 @@ class Log:
     ``ttft_set_aside`` and ``ttft_logged_us`` (the TTFT as logged, even where it must not be used).
     ``prompts`` has ``line``, ``source`` and ``parts`` where ``Options.text`` asked for them and
     the log has text. ``bytes_per_token`` is the measure by which text was cut into blocks.
+    ``linked``: the sessions are not named by the log, but were found before rows were left out.
     """
 
     requests: pl.DataFrame
@@ -45,6 +65,8 @@ class Log:
     warnings: tuple[str, ...] = field(default=())
     prompts: pl.DataFrame | None = None
     bytes_per_token: float | None = None
+    beside: Beside = field(default_factory=Beside)
+    linked: bool = False
 
 
 def read_log(
@@ -59,7 +81,7 @@ def read_log(
     Parameters
     ----------
     paths
-        Files, globs, folders, or ``-``.
+        Files, globs, folders, addresses, or ``-``.
     format
         Name of a reader; by default the log is recognised from its first records.
     progress
@@ -70,7 +92,9 @@ def read_log(
     InputError
         If a file cannot be read or nothing in it is a request.
     """
-    options = options or Options()
+    options = in_manner(options or Options())
+    if options.query is not None and not any(is_database(path) for path in paths):
+        raise UsageError("--query asks a database, and no LOG is the address of one")
     files, repeated = _once(expand(paths))
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []
@@ -80,10 +104,11 @@ def read_log(
     lacks: dict[str, None] = {}
     notes: dict[str, None] = {}
     warnings: dict[str, None] = {
-        f"{path}: given more than once; it is read once": None for path in repeated
+        f"{shown(path)}: given more than once; it is read once": None for path in repeated
     }
     prompts: list[pl.DataFrame] = []
     problems: list[InputError] = []
+    beside: list[Beside] = []
     for path in files:
         try:
             one = _read_one(path, format, options, len(inputs), progress)
@@ -92,7 +117,7 @@ def read_log(
             if len(files) == 1:
                 raise
             problems.append(error)
-            warnings[f"skipped {path}: {error.what}"] = None
+            warnings[f"skipped {shown(path)}: {error.what}"] = None
             continue
         if one.bytes_per_token is not None:
             # Text is cut alike in all files, or equal prompts would not be seen to be equal.
@@ -108,11 +133,22 @@ def read_log(
         lacks.update(dict.fromkeys(one.lacks))
         notes.update(dict.fromkeys(one.notes))
         warnings.update(dict.fromkeys(one.warnings))
+        beside.append(one.beside)
     if not frames:
         raise problems[0] if problems else InputError("there is nothing to read")
+    whose = [i.path for i in inputs], [i.format for i in inputs]
+    counted = once(_stack(frames), *whose)
+    broken = _stack(failed)
+    lost = once(broken, *whose, again=False)
+    notes.update(dict.fromkeys(counted.notes))
+    if counted.left_out.height:
+        inputs = [_without(record, at, counted) for at, record in enumerate(inputs)]
+        prompts = [_whose(pl.concat(prompts), counted)] if prompts else []
+    if lost.left_out.height:
+        inputs = [_failed_once(record, at, broken, lost) for at, record in enumerate(inputs)]
     return Log(
-        requests=_stack(frames),
-        failed=_stack(failed),
+        requests=counted.requests,
+        failed=lost.requests,
         inputs=tuple(inputs),
         fields=fields,
         recognised=tuple(recognised),
@@ -121,7 +157,63 @@ def read_log(
         warnings=tuple(warnings),
         prompts=pl.concat(prompts) if prompts else None,
         bytes_per_token=options.bytes_per_token,
+        beside=together(beside),
     )
+
+
+def _without(record: Input, at: int, found: Once) -> Input:
+    """The record of an input less the rows that are counted elsewhere."""
+    gone = found.left_out.filter(pl.col("source") == at)
+    if not gone.height:
+        return record
+    rejected = Counter(record.rows_rejected)
+    for reason, count in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += count
+    few = gone.sort(LINE).select(LINE, "reason").head(FIRST_ELSEWHERE)
+    told = [*record.first_rejects, *few.rows()]
+    left = found.requests.filter(pl.col("source") == at)
+    aside = _known(left, SET_ASIDE).group_by(SET_ASIDE).len().sort(SET_ASIDE)
+    return replace(
+        record,
+        rows_used=record.rows_used - gone.height,
+        rows_rejected=dict(sorted(rejected.items())),
+        first_rejects=tuple(sorted(told)[:FIRST_REJECTS]),
+        ttft_set_aside=dict(aside.iter_rows()),
+    )
+
+
+def _failed_once(record: Input, at: int, failed: pl.DataFrame, found: Once) -> Input:
+    """The record of an input of whose failed rows some are told by another layer as well."""
+    gone = found.left_out.filter(pl.col("source") == at)
+    if not gone.height:
+        return record
+    before = failed.filter(pl.col("source") == at).join(gone.select(LINE), on=LINE, how="semi")
+    rejected = Counter(record.rows_rejected)
+    rejected.subtract(before[REJECT].to_list())
+    for reason, count in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += count
+    now = dict(gone.select(LINE, "reason").iter_rows())
+    return replace(
+        record,
+        rows_rejected={reason: n for reason, n in sorted(rejected.items()) if n},
+        first_rejects=tuple((n, now.get(n, why)) for n, why in record.first_rejects),
+    )
+
+
+def _whose(prompts: pl.DataFrame, found: Once) -> pl.DataFrame:
+    """The prompts, each at the row that its request is counted as; one a request."""
+    places = ["source", LINE]
+    moved = prompts.join(
+        found.moved, on=places, how="left", maintain_order="left"
+    ).with_columns(
+        pl.col("to_source").is_not_null().alias("lent"),
+        pl.coalesce("to_source", "source").alias("source"),
+        pl.coalesce("to_line", LINE).alias(LINE),
+    )  # fmt: skip
+    own = pl.col("lent").any().over(places) & pl.col("lent").not_().any().over(places)
+    kept = moved.filter(~(own & pl.col("lent")))
+    first = kept.filter(~pl.col("lent") | pl.struct(places).is_first_distinct())
+    return first.select(prompts.columns)
 
 
 def _once(files: list[str]) -> tuple[list[str], list[str]]:
@@ -147,33 +239,138 @@ def _read_one(
     index: int,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
-    table = format == "flat" or bool(options.columns)
-    with closing(Source(path, table=table)) as source:
-        return _read_source(source, format, options, index, progress)
+    options = for_path(path, format, options)
+    table = is_table(format, options)
+    with closing(Source(path, table=table, query=options.query)) as source:
+        try:
+            with parts_of(source, format_of(source.head, format, options)) as found:
+                return _read_parts(found, options, index, progress)
+        except (UnknownFormat, AskUser) as error:
+            error.proposal = error.proposal or propose(source.head)
+            raise
 
 
-def _read_source(
-    source: Source,
-    format: str | None,
+def _read_parts(
+    found: Parts, options: Options, index: int, progress: Callable[[str, int], None] | None
+) -> Log:
+    """All that one file holds: one input a format."""
+    logs: list[Log] = []
+    inputs: dict[str, Input] = {}
+    problems: list[InputError] = []
+    seen = 0
+    for part in found.parts:
+        name = part.reader.name
+        at = index + (list(inputs).index(name) if name in inputs else len(inputs))
+        before = seen
+
+        def told(path: str, rows: int, before: int = before) -> None:
+            if progress is not None:
+                progress(path, before + rows)
+
+        try:
+            one = _read_part(part, options, at, told)
+        except InputError as error:
+            # One writer that served nothing must not hide the others.
+            if len(found.parts) == 1:
+                raise
+            problems.append(error)
+            continue
+        if one.bytes_per_token is not None:
+            options = replace(options, bytes_per_token=one.bytes_per_token)
+        logs.append(one)
+        (record,) = one.inputs
+        seen += record.rows_read
+        inputs[name] = _added(inputs[name], record) if name in inputs else record
+    if not logs:
+        raise problems[0]
+    _no_line_twice(found, logs)
+    if len(logs) == 1 and not found.rejects.counts and not found.notes:
+        return logs[0]
+    if found.rejects.counts:
+        first = next(iter(inputs))
+        refused = Input(
+            path=inputs[first].path,
+            format=first,
+            rows_read=found.rejects.counts.total(),
+            rows_used=0,
+            rows_rejected=dict(found.rejects.counts),
+            first_rejects=tuple(found.rejects.first),
+        )
+        inputs[first] = _added(inputs[first], refused)
+    fields: dict[str, Field] = {}
+    for one in logs:
+        for column, field_ in one.fields.items():
+            fields.setdefault(column, field_)
+    prompts = [one.prompts for one in logs if one.prompts is not None]
+    return Log(
+        requests=_stack([one.requests for one in logs]),
+        failed=_stack([one.failed for one in logs]),
+        inputs=tuple(inputs.values()),
+        fields=fields,
+        recognised=tuple(dict.fromkeys(text for one in logs for text in one.recognised)),
+        lacks=tuple(dict.fromkeys(text for one in logs for text in one.lacks)),
+        notes=tuple(dict.fromkeys((*found.notes, *(t for one in logs for t in one.notes)))),
+        warnings=tuple(dict.fromkeys(text for one in logs for text in one.warnings)),
+        prompts=pl.concat(prompts) if prompts else None,
+        bytes_per_token=options.bytes_per_token,
+        beside=together(one.beside for one in logs),
+    )
+
+
+def _no_line_twice(found: Parts, logs: list[Log]) -> None:
+    """Readers of one text must not take the same lines for requests: then which is right?"""
+    texts = {part.reader.name for part in found.parts if part.source.head.shape is Shape.TEXT}
+    told = [log for log in logs if log.inputs[0].format in texts]
+    if len(texts) < 2 or len(told) < 2:
+        return
+    lines = pl.concat(
+        [one.requests.select(LINE, pl.lit(one.inputs[0].format).alias("format")) for one in told]
+    )
+    both = lines.filter(pl.col("format").n_unique().over(LINE) > 1)
+    if both.height:
+        raise UnknownFormat(
+            "several formats claim the same lines of this log",
+            where=told[0].inputs[0].path,
+            why=f"line {both[LINE].sort()[0]}",
+            available=", ".join(sorted(texts)),
+            help="say which with --format",
+        )
+
+
+def _added(one: Input, other: Input) -> Input:
+    """Two parts of a file in one record."""
+
+    def both(name: str) -> dict[str, int]:
+        sums = Counter(getattr(one, name)) + Counter(getattr(other, name))
+        return dict(sorted(sums.items()))
+
+    return replace(
+        one,
+        rows_read=one.rows_read + other.rows_read,
+        rows_used=one.rows_used + other.rows_used,
+        rows_rejected=both("rows_rejected"),
+        first_rejects=tuple(sorted([*one.first_rejects, *other.first_rejects])[:FIRST_REJECTS]),
+        ttft_set_aside=both("ttft_set_aside"),
+    )
+
+
+def _read_part(
+    part: Part,
     options: Options,
     index: int,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
+    source, reader = part.source, part.reader
+    options, evidence = for_part(reader, source.head, part.evidence, options)
     path = source.path
-    # Columns named by the user: whatever it is, it is read by them.
-    named = "flat" if format is None and options.columns else format
-    if named is None:
-        reader, evidence = catalog.reader_for(source.head)
-    else:
-        reader, evidence = catalog.reader_named(named), "named with --format"
-        if source.head.shape not in reader.shapes:
-            shapes = " or ".join(shape.value for shape in reader.shapes)
-            raise InputError(
-                f"{reader.name} is read from {shapes}",
-                where=path,
-                why=f"this is {source.head.shape.value}",
-                help="leave --format out, or name another one",
-            )
+    if source.head.shape not in reader.shapes:
+        shapes = " or ".join(shape.value for shape in reader.shapes)
+        raise InputError(
+            f"{reader.name} is read from {shapes}",
+            where=path,
+            why=f"this is {source.head.shape.value}",
+            help="leave --format out, or name another one",
+        )
     plan = reader.plan(source.head, options)
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []
@@ -186,6 +383,7 @@ def _read_source(
     bytes_per_token: float | None = None
     rows = 0
     doubts: Counter[str] = Counter()
+    doubtful: dict[str, list[tuple[int, int]]] = {}
     unread: Counter[str] = Counter()
     for chunk in ahead(
         source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
@@ -195,10 +393,12 @@ def _read_source(
         notes.update(dict.fromkeys(batch.notes))
         bytes_per_token = batch.bytes_per_token or bytes_per_token
         if batch.prompts is not None:
-            prompts.append(batch.prompts.with_columns(_source(index)))
-        frame = check(conform(batch.frame))
+            said = _placed(batch.prompts, part)
+            prompts.append(said.with_columns(_source(index)))
+        frame = _from(check(conform(batch.frame)), part)
         rows += frame.height + len(chunk.rejects)
-        for line, reason in chunk.rejects:
+        bad_lines = part.place(pl.Series([line for line, _ in chunk.rejects], dtype=pl.Int64))
+        for line, (_, reason) in zip(bad_lines, chunk.rejects, strict=True):
             rejected[reason] = rejected.get(reason, 0) + 1
             first.append((line, reason))
         bad = _known(frame, REJECT)
@@ -210,6 +410,9 @@ def _read_source(
             unread.update(dict.fromkeys(labels.split("\n"), n))
         good = frame.filter(pl.col(REJECT).is_null()) if bad.height else frame
         doubts.update({name: int(good[name].sum()) for name in DOUBTS})
+        for name in (name for name in DOUBTS if doubts[name]):
+            lines = good.filter(pl.col(name))[LINE].head(FIRST_REJECTS)
+            doubtful.setdefault(name, []).extend((index, line) for line in lines)
         for reason, n in _known(good, SET_ASIDE).group_by(SET_ASIDE).len().iter_rows():
             aside[reason] = aside.get(reason, 0) + n
         frames.append(_tag(good, index))
@@ -223,18 +426,20 @@ def _read_source(
             help=reader.lacks or "name another format with --format",
         )
     used = sum(f.height for f in frames)
+    if part.replica is not None and any(f["replica"].count() for f in frames):
+        fields.setdefault("replica", _WRITER)
     warnings = []
     if source.damage is not None:
         warnings.append(
             f"{path}: the packed file is damaged after row {rows} ({source.damage}); what came "
             "before was read"
         )
-    warnings += [f"{path}: {text}" for text in source.warnings]
+    warnings += [f"{path}: {text}" for text in (*source.warnings, *clock_warnings(options))]
     warnings += [
         f"{path}: {doubts[name]:,} rows {text}" for name, text in DOUBTS.items() if doubts[name]
     ]
     columns = {found.source: name for name, found in fields.items()}
-    for label, n in unread.most_common():
+    for label, n in sorted(unread.items(), key=lambda item: (-item[1], item[0])):
         column = f"{columns[label]}: " if label in columns else ""
         warnings.append(f"{path}: {column}{n:,} values of `{label}` could not be read")
     wrong = {reason.partition(":")[2] for reason in rejected if reason.startswith("wrong_type:")}
@@ -248,6 +453,7 @@ def _read_source(
     if rows > used and used == 0:
         reasons = ", ".join(f"{n} {r}" for r, n in sorted(rejected.items()))
         warnings.append(f"{path}: no row could be used ({reasons})")
+    unused = unused_fields(source.head, plan, [found.source for found in fields.values()])
     record = Input(
         path=path,
         format=reader.name,
@@ -264,11 +470,40 @@ def _read_source(
         fields=fields,
         recognised=(f"{path}: {reader.name} ({evidence})",),
         lacks=(reader.lacks,) if reader.lacks else (),
-        notes=(*notes, *(f"{path}: {text}" for text in source.notes)),
+        notes=(*notes, *(f"{path}: {text}" for text in (*source.notes, *zone_notes(options)))),
         warnings=tuple(warnings),
         prompts=pl.concat(prompts) if prompts else None,
         bytes_per_token=bytes_per_token,
+        beside=Beside(
+            unused,
+            source.head if reader.generic else None,
+            {
+                name: (doubts[name], tuple(places[:FIRST_REJECTS]))
+                for name, places in doubtful.items()
+            },
+            used,
+        ),
     )
+
+
+def _placed(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
+    """The frame with the lines of the file, where the part has its own."""
+    return frame if part.lines is None else frame.with_columns(part.place(frame[LINE]))
+
+
+def _from(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
+    """The checked rows of a part with the lines of the file, and who wrote them as the replica.
+
+    Only a server's own log is written where prefill is done; a gateway's name is no replica.
+    """
+    frame = _placed(frame, part)
+    if part.replica is None:
+        return frame
+    mine = pl.col("replica").is_null() & (pl.col("vantage") == "server")
+    return frame.with_columns(
+        pl.when(mine.fill_null(False)).then(pl.lit(part.replica)).otherwise("replica")
+        .alias("replica")
+    )  # fmt: skip
 
 
 def _known(frame: pl.DataFrame, column: str) -> pl.DataFrame:

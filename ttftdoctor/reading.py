@@ -35,6 +35,44 @@ def page_of(head: Head, *keys: str, unless: str | None = None) -> str | None:
     return next((key for key in keys if key in head.inner), None)
 
 
+class Threads:
+    """Conversations by the id of the answer before, of a log that is read part by part.
+
+    A conversation is named after its first answer that is known; one that goes on from an answer
+    that the log does not have, after that.
+    """
+
+    def __init__(self) -> None:
+        self._known = pl.DataFrame(schema={"id": pl.String, "root": pl.String})
+
+    def sessions(self, answers: pl.Series, before: pl.Series) -> pl.Series:
+        """For each row the name of its conversation; null where neither id is known.
+
+        Parameters
+        ----------
+        answers, before
+            Ids of a row's own answer and of the one that it goes on from; null without one.
+        """
+        rows = pl.DataFrame(
+            {"id": answers.cast(pl.String), "root": before.cast(pl.String)}
+        ).with_columns(pl.coalesce("root", "id").alias("root"))
+        # An answer has one place: where it is told again, the first one counts.
+        own = rows.drop_nulls("id").unique("id", keep="first", maintain_order=True)
+        every = pl.concat([self._known, own]).unique("id", keep="first", maintain_order=True)
+        for _ in range(64):  # a chain of 2**64 answers, or a circle, has no end
+            above = every.select(pl.col("id").alias("root"), pl.col("root").alias("above"))
+            step = every.join(above, on="root", how="left", maintain_order="left")
+            step = step.with_columns(pl.coalesce("above", "root").alias("above"))
+            done = (step["above"] == step["root"]).all()
+            every = step.select("id", pl.col("above").alias("root"))
+            if done:
+                break
+        self._known = every
+        above = every.select(pl.col("id").alias("root"), pl.col("root").alias("above"))
+        found = rows.join(above, on="root", how="left", maintain_order="left")
+        return found.select(pl.coalesce("above", "root").alias("session")).to_series()
+
+
 def complete(frame: pl.DataFrame, names: Iterable[str]) -> pl.DataFrame:
     """The frame with those of the columns that it lacks, as text that is null."""
     lacking = [name for name in names if name not in frame.columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
@@ -10,12 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
+from ttftdoctor.addresses import shown
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo, Verdict
 from ttftdoctor.errors import TTFTDoctorError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.experiment import arguments, expecting, filled
+from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
+from ttftdoctor.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings, why_little
 from ttftdoctor.treatment import Treatment
@@ -42,21 +47,45 @@ def read(
     format: str | None = None,
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
+    mapping: str | Path | None = None,
+    timezone: str | None = None,
 ) -> Log:
     """Read logs into one request table.
 
     Parameters
     ----------
     paths
-        Files, globs, folders, or ``-``.
+        Files, globs, folders, or ``-``; addresses of object stores, web servers and databases.
     format
         Name of a format; recognised from the first records by default.
     columns, units
         Canonical column to field, and field to unit, for logs with names of their own.
+    only
+        Which rows are wanted; all by default.
+    mapping
+        A mapping file: fields, units and stamps of a flat log (see :mod:`ttftdoctor.mapping`).
+    timezone
+        IANA name of the zone of stamps that carry none; UTC by default.
     """
     options = Options(columns=columns or {}, units=units or {})
-    return read_log([str(p) for p in paths], format=format, options=options, progress=progress)
+    with reading_as(mapping=None if mapping is None else str(mapping), timezone=timezone):
+        return read_by(options, *paths, format=format, only=only, progress=progress)
+
+
+def read_by(
+    options: Options,
+    *paths: str | Path,
+    format: str | None = None,
+    only: Only | None = None,
+    progress: Callable[[str, int], None] | None = None,
+) -> Log:
+    """The same, by all that a user may say about a log."""
+    if only is not None and only.query is not None:
+        options = replace(options, query=only.query)
+    log = read_log([str(p) for p in paths], format=format, options=options, progress=progress)
+    return kept(log, only)
 
 
 def one_log(
@@ -65,14 +94,15 @@ def one_log(
     columns: dict[str, str] | None,
     units: dict[str, str] | None,
     progress: Callable[[str, int], None] | None,
+    only: Only | None = None,
 ) -> Log:
-    """The log that was read already, or what is read from the paths."""
+    """The log that was read already, or what is read from the paths; what is wanted of it."""
     if len(logs) == 1 and isinstance(logs[0], Log):
-        return logs[0]
+        return kept(logs[0], only)
     paths = [str(path) for path in logs if not isinstance(path, Log)]
     if len(paths) != len(logs):
         raise TTFTDoctorError("give paths, or one log that was read already")
-    return read(*paths, format=format, columns=columns, units=units, progress=progress)
+    return read(*paths, format=format, columns=columns, units=units, only=only, progress=progress)
 
 
 def diagnose(
@@ -84,6 +114,7 @@ def diagnose(
     slo_ttft_s: float | None = None,
     machine: Machine | None = None,
     pricing: Pricing | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
     draw: bool = True,
 ) -> Diagnosis:
@@ -102,6 +133,8 @@ def diagnose(
     pricing
         List prices of tokens, or the price of a GPU-hour; adds what the waste costs and what each
         remedy saves.
+    only
+        Which rows are diagnosed; all by default.
     draw
         Whether the tables of the HTML page's charts are made; without them it has none.
 
@@ -110,9 +143,12 @@ def diagnose(
     >>> diagnose("sample_logs/peak_hour.jsonl").verdict.primary_cause
     'repeated_prefix_no_reuse'
     """
-    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
-    given = [str(path) for path in logs if not isinstance(path, Log)]
-    named = arguments(given or [record.path for record in log.inputs], format, columns, units)
+    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress, only=only)
+    given = [shown(str(path)) for path in logs if not isinstance(path, Log)]
+    named = arguments(
+        given or [record.path for record in log.inputs], format, columns, units,
+        (*manner().arguments(), *(() if only is None else only.arguments())),
+    )  # fmt: skip
     return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing, draw=draw)[0]
 
 
@@ -134,10 +170,23 @@ def study(
     from ttftdoctor.examine import examine  # loads while the log is read
 
     examined = examine(log, draw=draw)
-    verdict, findings = decide(examined.evidence, catalog.causes())
-    verdict = replace(verdict, experiment=filled(verdict.experiment, named))
-    findings = _with_rows(log, examined, findings)
-    diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, pricing)
+    till = _till(examined, pricing)
+    with ThreadPoolExecutor(max_workers=1) as beside:
+        # Work on long arrays, which leaves the many small steps of the rest their turn.
+        prefix = beside.submit(_prefix, log, examined, till)
+        verdict, findings = decide(examined.evidence, catalog.causes())
+        verdict = replace(verdict, experiment=filled(verdict.experiment, named))
+        findings = _with_rows(log, examined, findings)
+        diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, till)
+        diagnosis = replace(diagnosis, prefix=prefix.result())
+    if draw:
+        from ttftdoctor.pictures import complete
+
+        charts = complete(
+            diagnosis.charts, examined.rows, examined.ledger, examined.replay, diagnosis.remedies,
+            log.requests, [record.path for record in log.inputs],
+        )  # fmt: skip
+        diagnosis = replace(diagnosis, charts=charts)
     return diagnosis, examined
 
 
@@ -149,17 +198,22 @@ def _assemble(
     settings: Settings,
     slo_ttft_s: float | None,
     machine: Machine | None,
-    pricing: Pricing | None,
+    till: Till | None,
 ) -> Diagnosis:
+    """All but the prefix findings."""
     e: Evidence = examined.evidence
-    till = _till(examined, pricing)
     warnings = [*log.warnings, *_warnings(e), *(till.warnings if till else ())]
+    missing = (name for name in IMPORTANT if log.requests[name].null_count() == len(log.requests))
+    unused = unused_note(log.beside, missing)
+    grades = replace(e.grades, notes=(*unused, *e.grades.notes, *log.notes))
+    if log.linked and grades.session == "logged":
+        grades = replace(grades, session="linked")
     remedies = _remedies(examined, findings, verdict.primary_cause, settings, till)
     return Diagnosis(
         version=tool_version(),
         inputs=log.inputs,
         population=e.population,
-        evidence=replace(e.grades, notes=(*e.grades.notes, *log.notes)),
+        evidence=grades,
         verdict=replace(verdict, experiment=expecting(verdict.experiment, remedies, e.mean)),
         causes=tuple(findings),
         ledger=e.ledger,
@@ -173,7 +227,6 @@ def _assemble(
         charts=examined.charts,
         # Of a number that is no TTFT, or of too few, there is nothing to foretell.
         spread=None if verdict.family == "data" else e.spread,
-        prefix=_prefix(log, examined, till),
     )
 
 

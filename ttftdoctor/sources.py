@@ -1,4 +1,4 @@
-"""Where bytes come from: paths, globs, folders, standard input; plain, gzip or Zstandard.
+"""Where bytes come from: paths, globs, folders, standard input, addresses; plain or packed.
 
 Every JSON shape (lines, one document, an array, objects one after another) is brought to lines
 with one record each, so that a reader meets one shape only. Nothing is lost without a name: a
@@ -18,6 +18,7 @@ import lzma
 import os
 import re
 import sys
+import tempfile
 import threading
 import zlib
 from collections import deque
@@ -31,8 +32,10 @@ from typing import IO, Any, TypeVar
 import numpy as np
 import polars as pl
 
+from ttftdoctor.addresses import STORES, held_whole, is_address, is_database, scheme_of, shown
 from ttftdoctor.errors import InputError
 from ttftdoctor.table import LINE
+from ttftdoctor.wrappings import Wrapping, wrapping_of
 
 #: Bytes of log text turned into one raw frame at a time; bounds memory for any log size.
 CHUNK_BYTES = 16 * 2**20
@@ -49,12 +52,21 @@ MAX_TABLE_BYTES = 4 * 2**30
 #: How much of the log is looked at to recognise it.
 HEAD_BYTES = 2**20
 HEAD_RECORDS = 200
+#: Where else a long log is looked at, and how much of it, for records of another format.
+PROBES = 8
+PROBE_BYTES = 2**15
 
 _SUFFIXES = (
     ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ".pq", ".log", ".txt",
+    ".db", ".sqlite", ".sqlite3",
 )  # fmt: skip
+#: How an SQLite file begins.
+SQLITE = b"SQLite format 3\x00"
 _PACKED = (".gz", ".zst", ".bz2", ".xz")
 
+
+#: How terminals are told colours.
+_COLOUR = r"\x1b\[[0-9;?]*[A-Za-z]"
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -91,6 +103,8 @@ class Head:
     separator: str = ","
 
 
+#: Numbers of lines of a file, one for each line of a part of it.
+Lines = np.ndarray[Any, Any]
 #: Whole lines: bytes, number of the first line, lines, and lines before it too long to hold.
 Block = tuple[bytes, int, int, tuple[tuple[int, str], ...]]
 
@@ -150,7 +164,7 @@ def side_by_side(work: Callable[[T], U], items: Iterator[T], most: int) -> Itera
 
 
 def expand(paths: list[str]) -> list[str]:
-    """Turn paths, globs and folders into a list of files; ``-`` is standard input.
+    """Turn paths, globs, folders and addresses into a list of files; ``-`` is standard input.
 
     Raises
     ------
@@ -161,6 +175,9 @@ def expand(paths: list[str]) -> list[str]:
     for path in paths:
         if path == "-":
             out.append(path)
+            continue
+        if is_address(path):
+            out.extend(_objects(path) if scheme_of(path) in STORES else [path])
             continue
         place = Path(path)
         if place.is_dir():
@@ -184,6 +201,33 @@ def expand(paths: list[str]) -> list[str]:
         else:
             raise InputError("no such file", where=path)
     return out
+
+
+def _objects(path: str) -> list[str]:
+    from ttftdoctor.stores import expand as objects
+
+    return objects(path, lambda key: _looks_like_log(Path(key)))
+
+
+def open_address(address: str, query: str | None = None) -> io.BufferedReader:
+    """Open what lies at an address as a stream of bytes; the rows of a database as JSON lines.
+
+    Raises
+    ------
+    InputError
+        If it is not there or may not be read.
+    """
+    if is_database(address):
+        from ttftdoctor.databases import open_rows
+
+        return open_rows(address, query)
+    if scheme_of(address) in STORES:
+        from ttftdoctor.stores import open_object
+
+        return open_object(address)
+    from ttftdoctor.web import open_page
+
+    return open_page(address)
 
 
 def _looks_like_log(path: Path) -> bool:
@@ -267,12 +311,29 @@ _UNPACKERS: dict[bytes, Callable[[], Any]] = {
 class Source:
     """One opened log: its head, and its rows in chunks. Standard input is read once.
 
-    With ``table``, text that could be CSV is CSV, however odd its header.
+    With ``table``, text that could be CSV is CSV, however odd its header. ``given`` is read in
+    place of the file, whose name the log keeps; with ``lines`` it is known to be lines of text.
+    ``query`` is what a database is asked.
     """
 
-    def __init__(self, path: str, *, table: bool = False) -> None:
-        self.path = path
+    def __init__(
+        self,
+        path: str,
+        *,
+        table: bool = False,
+        given: IO[bytes] | None = None,
+        lines: bool = False,
+        query: str | None = None,
+    ) -> None:
+        #: The name as it may be shown: an address without its password.
+        self.path = shown(path)
+        self._address = path if is_address(path) else None
+        self._query = query
         self._table = table
+        self._given = given
+        self._lines = lines
+        #: How each line is wrapped, if most are: the head is then that of the wrapped lines.
+        self.wrapping: Wrapping | None = None
         self._stream: IO[bytes] | None = None
         self._packed: _Packed | None = None
         self._old_mac = False  # lines end in a carriage return alone
@@ -294,18 +355,29 @@ class Source:
 
     # ---------------------------------------------------------------- opening
 
+    @property
+    def is_document(self) -> bool:
+        """Whether the file is a single JSON document, an array, or objects one after another."""
+        return self._document is not None
+
     def close(self) -> None:
         """Close the file; standard input is left open."""
-        if self._stream is not None and self.path != "-":
+        kept = self.path == "-" and self._given is None
+        if self._stream is not None and not kept:
             self._stream.close()
-        if self._file is not None and self.path != "-":
+        if self._file is not None and not kept:
             self._file.close()
 
     def _open(self) -> IO[bytes]:
         """Open for reading from the start, unpacked by content, not by name."""
         try:
-            here = self.path == "-"
-            self._file = sys.stdin.buffer if here else open(self.path, "rb")  # noqa: SIM115
+            if self._given is not None:
+                self._file = self._given
+            elif self._address is not None:
+                self._file = open_address(self._address, self._query)
+            else:
+                here = self.path == "-"
+                self._file = sys.stdin.buffer if here else open(self.path, "rb")  # noqa: SIM115
         except OSError as error:
             raise InputError(
                 "the file cannot be opened", where=self.path, why=error.strerror
@@ -363,7 +435,9 @@ class Source:
             if self._packed is not None:
                 raise InputError("this is a packed Parquet file: unpack it first", where=self.path)
             return self._parquet_head()
-        if data[:16] == b"SQLite format 3\x00" or b"\x00" in data[:4096]:
+        if data.startswith(SQLITE):
+            return self._database_head()
+        if b"\x00" in data[:4096]:
             raise InputError(
                 "this is a binary file, not a log",
                 where=self.path,
@@ -374,12 +448,15 @@ class Source:
         if b"\r" in data and b"\n" not in data:
             self._old_mac = True
             data = self._buffer = data.replace(b"\r", b"\n")
-        text = data.decode("utf-8", errors="replace")
+        text = plain_text(data.decode("utf-8", errors="replace"))
         lines = text.splitlines()
         whole = len(data) < HEAD_BYTES
         if not whole and len(lines) > 1:
             lines = lines[:-1]
         filled = [line for line in lines if line.strip()]
+        self.wrapping = wrapping_of(filled[:HEAD_RECORDS])
+        if self.wrapping is not None or self._lines:
+            return Head(self.path, Shape.TEXT, lines=tuple(filled[: 20 * HEAD_RECORDS]))
         first = text.lstrip()[:1]
         parsed = [_object(line) for line in filled[:HEAD_RECORDS]]
         good = [p for p in parsed if p is not None]
@@ -400,9 +477,25 @@ class Source:
         separator = _csv_separator(rows if self._comments else filled, force=self._table)
         if separator is not None:
             return self._csv_head(separator, filled, "\n".join(lines))
-        return Head(
-            self.path, Shape.TEXT, lines=tuple(_plain(line) for line in filled[: 20 * HEAD_RECORDS])
-        )
+        return Head(self.path, Shape.TEXT, lines=tuple(filled[: 20 * HEAD_RECORDS]))
+
+    def _database_head(self) -> Head:
+        """The head of a table in an SQLite file, which is read as JSON lines."""
+        from ttftdoctor.sqlite_rows import open_table
+
+        if self._packed is None and self._given is None and os.path.isfile(self.path):
+            rows = open_table(self.path, self.path)
+        else:
+            with tempfile.TemporaryDirectory() as folder:
+                file = os.path.join(folder, "log.db")
+                with open(file, "wb") as copy:
+                    copy.write(self._buffer)
+                    while piece := self._read(CHUNK_BYTES):
+                        copy.write(piece)
+                rows = open_table(file, self.path)
+        self.close()
+        self._given, self._stream, self._packed = rows, None, None
+        return self._read_head()
 
     def _document_head(self, document: list[Any]) -> Head:
         records = [d for d in document if isinstance(d, dict)]
@@ -433,7 +526,7 @@ class Source:
                     where=self.path,
                     help="write one record a line (JSON lines), which is read in parts",
                 )
-            text = self._buffer.decode("utf-8", errors="replace")
+            text = plain_text(self._buffer.decode("utf-8", errors="replace"))
         decoder = json.JSONDecoder()
         values: list[Any] = []
         at, end = 0, len(text)
@@ -455,7 +548,7 @@ class Source:
     def _csv_head(self, separator: str, filled: list[str], text: str) -> Head:
         rows = _csv_rows(text.split("\n"), separator, HEAD_RECORDS + 1, comments=self._comments)
         if not rows:
-            return Head(self.path, Shape.TEXT, lines=tuple(_plain(line) for line in filled))
+            return Head(self.path, Shape.TEXT, lines=tuple(filled))
         columns: list[str] = []
         repeated: list[str] = []
         for at, cell in enumerate(rows[0]):
@@ -488,10 +581,16 @@ class Source:
         return Head(self.path, Shape.PARQUET, records=records, columns=tuple(frame.columns))
 
     def _parquet(self) -> pl.LazyFrame:
-        if self.path == "-":
+        if held_whole(self.path):
             if self._whole is None:
                 self._whole = self._rest("Parquet")
             return pl.scan_parquet(io.BytesIO(self._whole))
+        if self._address is not None:
+            from ttftdoctor.stores import scan_options
+
+            return pl.scan_parquet(
+                self._address, glob=False, storage_options=scan_options(self._address)
+            )
         return pl.scan_parquet(self.path)
 
     # ------------------------------------------------------------------- rows
@@ -563,7 +662,7 @@ class Source:
         csv.writer(header, delimiter=self.head.separator, lineterminator="\n").writerow(
             [*names, beyond]
         )
-        data = self._rest("CSV")
+        data = re.sub(_COLOUR.encode(), b"", self._rest("CSV"))
         body = data.lstrip(b"\r\n")
         above = data.count(b"\n", 0, len(data) - len(body))
         tail = b"" if body.endswith(b"\n") else b"\n"
@@ -627,18 +726,14 @@ class Source:
     def _text_chunks(self, whole: bool) -> Iterator[Chunk]:
         parts: list[pl.DataFrame] = []
         bad: list[tuple[int, str]] = []
-        for data, number, _, rejects in self._line_blocks():
+        for data, number, _, rejects in self.blocks():
             lines = data.decode("utf-8", errors="replace").split("\n")
             if lines and lines[-1] == "":
                 lines.pop()
             frame = pl.DataFrame(
                 {LINE: range(number, number + len(lines)), "text": lines},
                 schema={LINE: pl.Int64, "text": pl.String},
-            ).with_columns(
-                pl.col("text")
-                .str.replace_all(r"\x1b\[[0-9;?]*[A-Za-z]", "")
-                .str.strip_chars_end("\r")
-            )
+            ).with_columns(pl.col("text").str.strip_chars_end("\r"))
             if whole:
                 parts.append(frame)
                 bad.extend(rejects)
@@ -651,15 +746,45 @@ class Source:
         def parse(block: Block) -> Chunk:
             nonlocal schemas
             data, number, lines, rejects = block
-            frame, more = _parse_block(data, number, lines, schemas)
+            frame, more = parse_block(data, number, lines, schemas)
             if any(frame.schema[name] != kind for name, kind in schemas[0].items()):
                 schemas = schemas[-1:]
             return Chunk(frame, rejects + tuple(more))
 
-        return side_by_side(parse, ahead(self._line_blocks()), PARSERS)
+        return side_by_side(parse, ahead(self.blocks()), PARSERS)
+
+    def blocks(self) -> Iterator[Block]:
+        """The lines of the log in blocks of whole ones, without the colours of a terminal."""
+        for data, number, lines, rejects in self._line_blocks():
+            coloured = b"\x1b[" in data
+            plain = re.sub(_COLOUR.encode(), b"", data) if coloured else data
+            yield plain, number, lines, rejects
+
+    def elsewhere(self) -> list[str]:
+        """Lines from behind those of the head: the rest of its bytes, and pieces of a plain file.
+
+        A log may go on in another format. Nothing of what is read of a log in parts is used up.
+        """
+        data = self._buffer.decode("utf-8", errors="replace")
+        found = [line for line in plain_text(data).split("\n")[:-1] if line.strip()]
+        found = found[HEAD_RECORDS:]
+        if self._stream is None or self._packed is not None or not hasattr(os, "pread"):
+            return found
+        try:
+            number = self._stream.fileno()
+            size = os.fstat(number).st_size
+            step = max((size - HEAD_BYTES) // PROBES, PROBE_BYTES)
+            # The last piece is the end of the file: a format that came last is there.
+            places = [*range(HEAD_BYTES, size - PROBE_BYTES, step), size - PROBE_BYTES]
+            for at in places if size > HEAD_BYTES else ():
+                piece = os.pread(number, PROBE_BYTES, at)
+                text = plain_text(piece.decode("utf-8", errors="replace"))
+                found += [line for line in text.split("\n")[1:-1] if line.strip()]
+        except (OSError, ValueError):  # a pipe, or something that only looks like a file
+            pass
+        return found
 
     def _line_blocks(self) -> Iterator[Block]:
-        """Blocks of whole lines."""
         number = 1
         rest, self._buffer = self._buffer, b""
         rejects: list[tuple[int, str]] = []
@@ -708,6 +833,40 @@ class Source:
             cut = part.find(b"\n")
             if cut >= 0:
                 return part[cut + 1 :]
+
+
+class Pile:
+    """Lines of a log laid aside, with their numbers in it, in files without a name.
+
+    ``replica`` is who wrote them. The files are closed with the stack.
+    """
+
+    def __init__(self, replica: str | None, stack: contextlib.ExitStack) -> None:
+        self.replica = replica
+        self._text, self._numbers = (
+            stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (the stack closes it)
+            for _ in range(2)
+        )
+        self.count = 0
+
+    def add(self, lines: pl.Series, numbers: pl.Series) -> None:
+        """Lay some more aside."""
+        self._text.write("\n".join(lines.to_list()).encode("utf-8", "replace"))
+        self._text.write(b"\n")
+        self._numbers.write(np.ascontiguousarray(numbers.to_numpy(), dtype=np.int64).tobytes())
+        self.count += len(lines)
+
+    def opened(self) -> IO[bytes]:
+        """The lines, to be read from the start; once, for two readers would share a place."""
+        self._text.flush()
+        self._text.seek(0)
+        return open(os.dup(self._text.fileno()), "rb")
+
+    def lines(self, outer: Lines | None) -> Lines:
+        """The numbers of the lines in the file; ``outer`` are those of the log these came from."""
+        self._numbers.flush()
+        found: Lines = np.memmap(self._numbers, dtype=np.int64, mode="r")
+        return found if outer is None else np.asarray(outer[found - 1])
 
 
 def _newlines(block: bytes) -> int:
@@ -773,8 +932,9 @@ def _keys(records: list[Any]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def _plain(line: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line)
+def plain_text(text: str) -> str:
+    """The text without the colours of a terminal, which no format has inside a record."""
+    return re.sub(_COLOUR, "", text) if "\x1b[" in text else text
 
 
 def _csv_rows(
@@ -848,7 +1008,7 @@ def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames, how="vertical_relaxed")
 
 
-def _parse_block(
+def parse_block(
     data: bytes, number: int, lines: int, schemas: Schemas
 ) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Parse a block of JSON lines at once; where that fails, halve it until the bad lines show."""
@@ -867,8 +1027,8 @@ def _parse_block(
             middle = data.find(b"\n", len(data) // 2) + 1
             if 0 < middle < len(data):
                 some = data.count(b"\n", 0, middle)
-                a, bad_a = _parse_block(data[:middle], number, some, schemas)
-                b, bad_b = _parse_block(data[middle:], number + some, lines - some, schemas)
+                a, bad_a = parse_block(data[:middle], number, some, schemas)
+                b, bad_b = parse_block(data[middle:], number + some, lines - some, schemas)
                 return _stack([a, b]), bad_a + bad_b
     good: list[bytes] = []
     numbers: list[int] = []

@@ -2,11 +2,10 @@
 
 To add a cause:
 
-1. ``causes/NAME.py`` with ``CAUSE = Cause("NAME", ...)``. Its docstring has fixed headings (What
-   it is. Why the first token waits. How it is told from its neighbours. When it cannot be told.
-   What helps.) and is the manual page of the cause.
-2. A log in ``tests/test_causes.py`` in which just this cause is planted.
-3. Its title in ``report.TITLES``.
+1. ``causes/NAME.py`` with ``CAUSE = Cause("NAME", ...)``.
+2. Its page in ``manual/causes/NAME.md``: what it is, how it is told apart, what helps.
+3. A log in ``tests/test_causes.py`` in which just this cause is planted.
+4. Its title in ``report.TITLES``.
 
 A cause sees the evidence, never a frame. It says what it would account for and how sure it is;
 ``verdict`` sets the causes against each other.

@@ -1,18 +1,4 @@
-"""The next turn lands on another replica, which has never seen the conversation.
-
-What it is
-    Each replica has a cache of its own. A router that does not keep a session where it was
-    sends it to a cold one.
-Why the first token waits
-    The cold replica prefills the whole history.
-How it is told from its neighbours
-    Hits and misses come and go within one session at short pauses; with the replica in the log
-    the misses are the turns that moved. Expiry needs a pause, eviction needs other traffic.
-When it cannot be told
-    Without the replica, eviction by traffic that is not in the log looks the same.
-What helps
-    Routing by session or by prefix.
-"""
+"""The next turn lands on another replica, which has never seen the conversation."""
 
 from __future__ import annotations
 

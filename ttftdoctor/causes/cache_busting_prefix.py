@@ -1,19 +1,4 @@
-"""The prompt changes near its head, so nothing after that place can be reused.
-
-What it is
-    A prefix cache matches from the first token on. A clock, an id, reordered tools or a trimmed
-    history near the head makes every later block new.
-Why the first token waits
-    Everything behind the change is prefilled on every turn, although the cache works.
-How it is told from its neighbours
-    Cached tokens stay at one number while prompts grow; or the cache is written on every turn and
-    never read, with pauses of seconds (so nothing expired). No cache at all looks alike where
-    cached tokens are always 0 and writes are not logged.
-When it cannot be told
-    Without cached tokens or prompt blocks.
-What helps
-    A stable head: move what changes behind what does not, fix the order of tools and keys.
-"""
+"""The prompt changes near its head, so nothing after that place can be reused."""
 
 from __future__ import annotations
 

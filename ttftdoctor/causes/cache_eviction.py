@@ -1,20 +1,4 @@
-"""Reuse exists, but entries are gone when the next turn comes: too little room, or expired.
-
-What it is
-    A prefix cache holds blocks until others need the room or their lifetime ends. The turn after
-    that computes the history again and writes it anew.
-Why the first token waits
-    The missing history is prefilled as if it were new; under load the misses also make the queue.
-How it is told from its neighbours
-    Misses go with the pause since the last turn (expiry, often with a cliff at five minutes or an
-    hour) or with the traffic of other sessions in between (room). Routing misses come at any
-    pause and go with the replica; a changing prompt misses at one place always.
-When it cannot be told
-    Without cached tokens per request, or without times. Misses under a minute are not expiry.
-What helps
-    More room (more memory for the cache, a second tier, fewer sessions a replica), a longer
-    lifetime, or keeping long pauses out of the critical path.
-"""
+"""Reuse exists, but entries are gone when the next turn comes: too little room, or expired."""
 
 from __future__ import annotations
 

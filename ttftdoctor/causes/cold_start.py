@@ -1,18 +1,4 @@
-"""Model load, compilation or wake-up from idle stands before the first token.
-
-What it is
-    A replica that has just started, or was put to sleep, has to load weights or compile kernels.
-Why the first token waits
-    Nothing can be prefilled until that is done.
-How it is told from its neighbours
-    The slow requests come first after a start or after a silence, and the same number of tokens
-    is fast a moment later. An expired prefix cache also costs after a pause, but no more than
-    its tokens; what is blamed here is beyond that.
-When it cannot be told
-    Without times; in a log of a single request.
-What helps
-    Warm replicas: a minimum of one, keep-alive, warm-up requests before traffic.
-"""
+"""Model load, compilation or wake-up from idle stands before the first token."""
 
 from __future__ import annotations
 

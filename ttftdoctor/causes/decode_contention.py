@@ -1,21 +1,4 @@
-"""Batch slots or steps are taken by decoding, so that prefill has to wait for them.
-
-What it is
-    Engines decode many requests in one step. A newcomer waits for a free slot, or its prefill
-    shares each step with the others.
-Why the first token waits
-    For a slot, or because steps full of decoding (or of others' prefill) take longer.
-How it is told from its neighbours
-    Slots: first tokens come right after another request's last token, and the prefill done
-    meanwhile is a small part of the wait. Steps: first tokens take a step or two, and a step takes
-    longer the more requests decode in it. Behind prefill, waits follow the tokens ahead instead.
-When it cannot be told
-    Without the end of each request nobody knows who was decoding. Requests held back before the
-    server, by the client or a limit on the way, look the same unless the engine's queue time is
-    logged.
-What helps
-    More slots if memory allows, prefill and decode in separate pools, smaller chunks.
-"""
+"""Batch slots or steps are taken by decoding, so that prefill has to wait for them."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""The same work costs more since a moment in time: a release, a setting, a driver.
-
-What it is
-    The cost line jumped and stayed up.
-Why the first token waits
-    Each request does the same work more slowly.
-How it is told from its neighbours
-    Tokens, load and reuse are what they were; only the TTFT for them changed, at one moment. A
-    peak comes and goes with the load. A release that breaks the prefix shows as lost reuse.
-When it cannot be told
-    Without times, or where the load changed at the same moment.
-What helps
-    Rolling back, and comparing the two versions on the same load.
-"""
+"""The same work costs more since a moment in time: a release, a setting, a driver."""
 
 from __future__ import annotations
 

@@ -1,17 +1,4 @@
-"""A constant paid by every request: gateway, network, tokenising, templates, a timer.
-
-What it is
-    Time that does not depend on the prompt or on the load.
-Why the first token waits
-    Something on the path takes that long before, or after, the model works.
-How it is told from its neighbours
-    TTFT hardly moves with tokens; one path pays it and another does not. A round constant
-    (5 s, 30 s) is a timer.
-When it cannot be told
-    Without input tokens of various lengths, constant and slope cannot be told apart.
-What helps
-    Finding the path: a control request around the gateway.
-"""
+"""A constant paid by every request: gateway, network, tokenising, templates, a timer."""
 
 from __future__ import annotations
 

@@ -1,16 +1,4 @@
-"""Nothing is wrong: first tokens take what their new tokens cost.
-
-What it is
-    No repeated work, no waiting to speak of, no constant, no jump.
-Why the first token waits
-    Only for its own prefill.
-How it is told from its neighbours
-    TTFT follows uncached tokens with little left over. It may still grow a little with context.
-When it cannot be told
-    When the log lacks the columns that would show a cause.
-What helps
-    Nothing is needed.
-"""
+"""Nothing is wrong: first tokens take what their new tokens cost."""
 
 from __future__ import annotations
 

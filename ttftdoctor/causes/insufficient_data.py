@@ -1,16 +1,4 @@
-"""The log cannot tell.
-
-What it is
-    Too few requests, or none of the columns that could separate the causes.
-Why the first token waits
-    Unknown; anything else would be a guess.
-How it is told from its neighbours
-    No cause can be judged, or nearly all of the TTFT stays unexplained.
-When it cannot be told
-    It always can.
-What helps
-    Logging input tokens, cached tokens, session, start, end and replica of each request.
-"""
+"""The log cannot tell."""
 
 from __future__ import annotations
 

@@ -1,20 +1,4 @@
-"""The number is not a time to first token.
-
-What it is
-    Not streamed or buffered (the first token is the whole answer), a wrong unit, a placeholder, or
-    hidden thinking counted as waiting.
-Why the first token waits
-    It does not, or not as long as the log says.
-How it is told from its neighbours
-    TTFT equals the duration; or comes after it; or is the same for every length; or grows with
-    the tokens of the answer at the rate of decoding; or first tokens come when other requests end
-    though the engine knows of no queue: they are held back before it, while the clock runs.
-When it cannot be told
-    Without the end of each request or the output tokens; what is held back before the server,
-    without the engine's queue time.
-What helps
-    Measuring again: at the first streamed token, in a named unit.
-"""
+"""The number is not a time to first token."""
 
 from __future__ import annotations
 

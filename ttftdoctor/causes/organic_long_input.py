@@ -1,17 +1,4 @@
-"""Prompts are long with new content: documents, tool output, large system prompts sent once.
-
-What it is
-    The work is real: these tokens were not computed before.
-Why the first token waits
-    All of them have to be prefilled first; attention makes long prompts dearer than in proportion.
-How it is told from its neighbours
-    TTFT follows the uncached tokens, and they are new. If earlier requests had computed them it
-    is repeated prefill; if equal lengths differ in TTFT it is something else.
-When it cannot be told
-    Without input tokens; without sessions or blocks "new" is only assumed.
-What helps
-    Shorter prompts, faster prefill, chunked prefill for the others' sake. A prefix cache does not.
-"""
+"""Prompts are long with new content: documents, tool output, large system prompts sent once."""
 
 from __future__ import annotations
 

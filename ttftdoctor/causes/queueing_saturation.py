@@ -1,19 +1,4 @@
-"""More prefill work arrives than is served: requests wait before their own prefill begins.
-
-What it is
-    A queue in front of the engine, or inside its scheduler.
-Why the first token waits
-    Earlier requests have not had their first token yet, and their prefill comes first.
-How it is told from its neighbours
-    TTFT grows with the work ahead at equal uncached tokens. If most of the work ahead is history
-    computed again, the queue is an amplifier and not the root. Waiting for slots that decoding
-    holds goes with the number of requests decoding instead.
-When it cannot be told
-    Without arrival times and without a logged queue time. An engine's own queue time is a lower
-    bound: with chunked prefill requests also wait after they are scheduled.
-What helps
-    Less work (reuse, shorter prompts), more capacity, or a flatter peak.
-"""
+"""More prefill work arrives than is served: requests wait before their own prefill begins."""
 
 from __future__ import annotations
 

@@ -1,22 +1,4 @@
-"""History that was prefilled before is prefilled again on every turn: there is no reuse at all.
-
-What it is
-    Each turn sends the whole conversation; without a prefix cache every turn computes all of it.
-Why the first token waits
-    Prefill grows with the input, so the first token comes later with every turn; the same work
-    also fills the queue of everybody else.
-How it is told from its neighbours
-    Turn 2 costs what its whole input costs, not what is new in it. Long new inputs cost as much
-    but repeat nothing. A prompt that changes at one place leaves a constant number of cached
-    tokens, or writes to the cache without reading; expiry and routing leave some hits.
-When it cannot be told
-    Without session ids, prompt blocks or cached tokens nothing says what is repeated. With
-    cached tokens always 0, only prompt blocks can tell it from a prompt that changes at its head.
-What helps
-    Prefix caching: computed once, used on every turn. Compacting the history computes less, at
-    the price of one more inference and of detail. Chunked prefill and separate pools only change
-    who waits.
-"""
+"""History that was prefilled before is prefilled again on every turn: there is no reuse at all."""
 
 from __future__ import annotations
 

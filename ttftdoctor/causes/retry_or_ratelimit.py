@@ -1,16 +1,4 @@
-"""Attempts, back-off and limits: the clock started with a try that failed.
-
-What it is
-    A gateway tries a dead or busy upstream first, waits, and tries again.
-Why the first token waits
-    For the failed tries and the pauses between them; the good one is fast.
-How it is told from its neighbours
-    Rows with more than one attempt are slow and rows with one are not; 429 or 5xx stand nearby.
-When it cannot be told
-    Without attempts or status in the log.
-What helps
-    Failing fast, a first-token deadline, taking dead upstreams out, a sane back-off.
-"""
+"""Attempts, back-off and limits: the clock started with a try that failed."""
 
 from __future__ import annotations
 

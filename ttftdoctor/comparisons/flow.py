@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.comparisons.hindcast import check_remedy, foreseen_by, foreseen_in
 from ttftdoctor.comparisons.judge import judge
 from ttftdoctor.comparisons.portrait import portrait_of
@@ -28,6 +29,7 @@ def compare(
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
     compact_to: int = 8000,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Comparison:
     """Say whether a change helped, once the traffic mix is held equal.
@@ -41,6 +43,9 @@ def compare(
         the prediction is made now, from ``before``.
     remedy
         Id of the remedy that was applied.
+    only
+        Which rows of either side are compared; all by default. A time of day and a length of time
+        are by the end of each log.
 
     Raises
     ------
@@ -59,12 +64,12 @@ def compare(
     sides, warnings, first = [], [], None
     for name, source in (("before", before), ("after", after)):
         if isinstance(source, Log):
-            log = source
+            log = kept(source, only)
         else:
             paths = [source] if isinstance(source, (str, Path)) else source
             log = read(
                 *[str(path) for path in paths], format=format, columns=columns, units=units,
-                progress=progress,
+                only=only, progress=progress,
             )  # fmt: skip
         found, examined = study(log, name, Settings(compact_to), draw=False)
         first = first or found

@@ -66,7 +66,7 @@ class _Sheet(Page):
         lists = (
             ("Why", c.reasons),
             ("Inside", c.said),
-            ("Predicted", _short_hindcast(c.hindcast)),
+            ("Predicted", short_hindcast(c.hindcast)),
         )
         for name, lines in lists:
             if lines:
@@ -90,25 +90,26 @@ class _Sheet(Page):
         word, severity = BADGES[c.answer]
         banner = Text()
         banner.append(f"ttftdoctor {clean(c.version, 20)}", style="bold")
-        banner.append(f"  {cut(_who(c), self.measure - len(banner) - 2)}")
+        banner.append(f"  {cut(who(c), self.measure - len(banner) - 2)}")
         mark = f" {word} "
         room = self.measure - len(mark) - 1
         grid = Grid.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)
         grid.add_column(max_width=room, overflow="fold")
-        said = wrap(cut(clean(_without_word(c)), 4 * self.measure), room)
+        said = wrap(cut(clean(without_word(c)), 4 * self.measure), room)
         grid.add_row(Text(mark, style=STYLE[severity]), Text(said, style="bold"))
         return [banner, Rule(style="dim", characters="─"), grid]
 
 
-def _without_word(c: Comparison) -> str:
+def without_word(c: Comparison) -> str:
     """The headline without the answer, which stands before it already."""
     _, colon, rest = c.headline.partition(": ")
     text = rest if colon else c.headline
     return text[:1].upper() + text[1:]
 
 
-def _who(c: Comparison) -> str:
+def who(c: Comparison) -> str:
+    """Both sides in a few words."""
     a, b = c.before.population, c.after.population
     return f"{count(a.requests)} requests before · {count(b.requests)} after"
 
@@ -328,7 +329,7 @@ def _hindcast_section(h: Hindcast) -> Section:
     )  # fmt: skip
 
 
-def _short_hindcast(h: Hindcast | None) -> list[str]:
+def short_hindcast(h: Hindcast | None) -> list[str]:
     """The prediction of what was done, on the first screen."""
     if h is None:
         return []
@@ -377,8 +378,8 @@ def _and(words: list[str]) -> str:
 def render_markdown(c: Comparison) -> str:
     """A comment on a pull request: the answer, and the tables folded below it."""
     word, severity = BADGES[c.answer]
-    out = [f"### {_SIGN[severity]} {word}: {escape(_without_word(c))}", escape(_who(c))]
-    lists = (("Why", c.reasons), ("Inside", c.said), ("Predicted", _short_hindcast(c.hindcast)))
+    out = [f"### {_SIGN[severity]} {word}: {escape(without_word(c))}", escape(who(c))]
+    lists = (("Why", c.reasons), ("Inside", c.said), ("Predicted", short_hindcast(c.hindcast)))
     out += [f"**{name}**\n\n{listed(lines)}" for name, lines in lists if lines]
     if c.warnings:
         out.append("**Warnings**\n\n" + listed(c.warnings))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ttftdoctor.choose import Only
 from ttftdoctor.contrasts.columns import ALIASES, RESTATES, Table, columns_of
 from ttftdoctor.contrasts.rank import MOST_ROWS, Sides, rank
 from ttftdoctor.contrasts.records import Contrasted, Example
@@ -29,6 +30,7 @@ def contrast(
     format: str | None = None,
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Contrasted:
     """Say why some rows are different from the rest: every column ranked, with effect sizes.
@@ -45,6 +47,8 @@ def contrast(
         Fewest rows on either side.
     top
         Columns that a report shows; the record holds all.
+    only
+        Which rows there are at all; all of the log by default.
 
     Raises
     ------
@@ -57,7 +61,7 @@ def contrast(
     >>> found.findings[0].column
     'backlog'
     """
-    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress)
+    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress, only=only)
     return contrast_log(log, select, against, min_rows=max(min_rows, 1), top=top)
 
 

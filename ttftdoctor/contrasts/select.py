@@ -74,7 +74,8 @@ class Named(Protocol):
 class Rows:
     """What an expression is held against.
 
-    ``aliases`` gives further names; ``lacking`` columns exist, but not in this log.
+    ``aliases`` gives further names; ``lacking`` columns exist, but not in this log. Percentiles
+    are those of the ``counted`` rows, (n,), by default of all.
     """
 
     n: int
@@ -82,6 +83,7 @@ class Rows:
     aliases: Mapping[str, str]
     lacking: Sequence[str]
     epoch_us: int | None
+    counted: Mask | None = None
 
 
 @dataclass(frozen=True)
@@ -430,6 +432,8 @@ class _Parser:
         unit = held.unit
         if value.kind == "percentile":
             known = held.numbers()
+            if self.rows.counted is not None:
+                known = known[self.rows.counted]
             known = known[np.isfinite(known)]
             if not len(known):
                 self.fail(f"no row has `{column.name}`", column.token)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ttftdoctor.addresses import label as label_of
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
 from ttftdoctor.gate.baseline import Baseline, merged
 from ttftdoctor.gate.judge import judge
@@ -43,6 +45,7 @@ def baseline(
     format: str | None = None,
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Baseline:
     """Sum up the logs of a service that is fine, for later checks.
@@ -59,6 +62,8 @@ def baseline(
     warm_up
         True finds the slow head of each run, False keeps everything, a number sets so many seconds
         of each run aside.
+    only
+        Which rows of the logs are summed up; all by default.
 
     Raises
     ------
@@ -70,7 +75,7 @@ def baseline(
     >>> base = baseline("run1.jsonl", "run2.jsonl", runs=True)  # doctest: +SKIP
     >>> Path("ttft-baseline.json").write_text(base.fit_in().to_text())  # doctest: +SKIP
     """
-    reader = _Reader(runs, warm_up, format, columns, units, progress)
+    reader = _Reader(runs, warm_up, format, columns, units, only, progress)
     return reader.side(logs, label).baseline
 
 
@@ -86,6 +91,7 @@ def check(
     format: str | None = None,
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> Check:
     """Say whether a service got slower than its baseline, whatever the traffic was.
@@ -101,6 +107,9 @@ def check(
         Target for TTFT in seconds; adds goodput and attainment.
     warm_up
         As in :func:`baseline`; by default as the policy says.
+    only
+        Which rows count. A window of time is of the current side alone; of the baseline's logs
+        (not of its files, which hold sums) the same expression holds.
 
     Raises
     ------
@@ -111,9 +120,10 @@ def check(
     """
     asked = _asked(policy, slo_ttft_s)
     warm = asked.warm_up if warm_up is None else warm_up
-    reader = _Reader(runs, warm, format, columns, units, progress)
+    reader = _Reader(runs, warm, format, columns, units, only, progress)
+    timeless = None if only is None else replace(only, since=None, until=None)
     # The baseline first: where it cannot be read, nobody waits for the log.
-    before = reader.side(_listed(baseline))
+    before = replace(reader, only=timeless).side(_listed(baseline))
     after = reader.side(_listed(current), label)
     version = tool_version()
     found = judge(before.baseline, after.baseline, asked.policy, version=version)
@@ -165,6 +175,7 @@ class _Reader:
     format: str | None
     columns: dict[str, str] | None
     units: dict[str, str] | None
+    only: Only | None
     progress: Callable[[str, int], None] | None
 
     def side(self, sources: Sequence[Source], label: str | None = None) -> _Side:
@@ -180,7 +191,7 @@ class _Reader:
                 parts.append(source)
                 continue
             if isinstance(source, Log):
-                sketch, seen, said = self.sketch(source)
+                sketch, seen, said = self.sketch(kept(source, self.only))
                 sketches.append(sketch)
                 warnings += said
                 continue
@@ -188,7 +199,7 @@ class _Reader:
                 if is_baseline(Path(path)):
                     parts.append(read_baseline(Path(path)))
                 else:
-                    name = name or ("standard input" if path == "-" else Path(path).name)
+                    name = name or ("standard input" if path == "-" else label_of(path))
                     paths.append(path)
         # Parts of one run are read together, so that a session may go on in the next file.
         for group in [[path] for path in paths] if self.runs else [paths] if paths else []:
@@ -207,7 +218,7 @@ class _Reader:
 
     def read(self, paths: Sequence[str]) -> Log:
         return read(
-            *paths, format=self.format, columns=self.columns, units=self.units,
+            *paths, format=self.format, columns=self.columns, units=self.units, only=self.only,
             progress=self.progress,
         )  # fmt: skip
 
@@ -219,7 +230,9 @@ class _Reader:
 
         # The log was read without trouble; what goes wrong now only costs a detail.
         with suppress(TTFTDoctorError):
-            report = prefix(*paths, format=self.format, columns=self.columns, units=self.units)
+            report = prefix(
+                *paths, format=self.format, columns=self.columns, units=self.units, only=self.only
+            )
             found = max(report.found.breakers, key=lambda b: b.tokens_lost, default=None)
             if found is not None:
                 return replace(seen, breaker=found)

@@ -27,6 +27,8 @@ from ttftdoctor.units import UNIT_WORDS, US_PER
 
 FILE = "ttftdoctor.toml"
 PROJECT = "pyproject.toml"
+#: What else the file may say: how logs are read (:mod:`ttftdoctor.mapping`).
+OTHERS = ("map", "unit", "time", "constant", "values", "optional")
 #: Metrics that count requests against a target for TTFT.
 OF_SLO = ("goodput", "attainment")
 
@@ -64,7 +66,7 @@ def find_policy(folder: Path) -> Path | None:
     """
     for place in (folder, *folder.parents):
         own, project = place / FILE, place / PROJECT
-        if own.is_file():
+        if own.is_file() and not _only_reads(own):
             return own
         # A project that cannot be read is not ours to complain about until it is named.
         if project.is_file() and _names_us(project):
@@ -76,9 +78,22 @@ def find_policy(folder: Path) -> Path | None:
 
 def _names_us(path: Path) -> bool:
     try:
-        return "ttftdoctor" in tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        tool = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {})
+        return "ttftdoctor" in tool and not _of_others(tool["ttftdoctor"])
     except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return False
+
+
+def _only_reads(path: Path) -> bool:
+    """Whether the file says how logs are read, and nothing of the gate."""
+    try:
+        return _of_others(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, RecursionError):
+        return False  # told when it is read
+
+
+def _of_others(tables: Any) -> bool:
+    return isinstance(tables, dict) and bool(tables) and set(tables) <= set(OTHERS)
 
 
 def read_policy(path: Path, *, slo_ttft_s: float | None = None, shown: str | None = None) -> Asked:
@@ -117,7 +132,7 @@ def read_policy(path: Path, *, slo_ttft_s: float | None = None, shown: str | Non
         raise UsageError(
             "the policy has no [gate] table", where=name, help=f"it begins with [{prefix}gate]"
         )
-    reader.known(document, "", ("gate",))
+    reader.known(document, "", ("gate", *OTHERS))
     return reader.gate(document["gate"], slo_ttft_s)
 
 

@@ -7,16 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttftdoctor.choose import Only
 from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.hardware import Machine
-from ttftdoctor.intake import Log, read_log
+from ttftdoctor.intake import Log
 from ttftdoctor.prefixes.document import PrefixReport
 from ttftdoctor.prefixes.kv import kv_shape
 from ttftdoctor.prefixes.look import look
 from ttftdoctor.prefixes.rungs import POLICIES, Asked
 from ttftdoctor.prompts import load_tokenizer
 from ttftdoctor.readers import Options
-from ttftdoctor.run import one_log, tool_version
+from ttftdoctor.run import one_log, read_by, tool_version
 
 if TYPE_CHECKING:
     from ttftdoctor.prices import Pricing
@@ -43,6 +44,7 @@ def prefix(
     tokenizer: str | None = None,
     metrics: str | Path | None = None,
     metrics_before: str | Path | None = None,
+    only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
 ) -> PrefixReport:
     """Say what the prompts of a log share, and where that is lost, rung by rung.
@@ -69,6 +71,8 @@ def prefix(
     metrics, metrics_before
         Saved ``/metrics`` pages of the engine from after the log and from before it: what the
         engine counted is held beside the ladder.
+    only
+        Which rows are looked at; all by default. What came before them is in no cache.
 
     Raises
     ------
@@ -108,8 +112,9 @@ def prefix(
         ms_per_1k_tokens = (low + high) / 2
         basis = "what the hardware allows at 40 to 50 % of its arithmetic"
     log = _with_text(
-        *logs, format=format, columns=columns, units=units, tokenizer=tokenizer, progress=progress
-    )
+        *logs, format=format, columns=columns, units=units, tokenizer=tokenizer, only=only,
+        progress=progress,
+    )  # fmt: skip
     asked = Asked(
         ttl_s, cache_tokens, replicas, policy, block_tokens, least_tokens, shape, ms_per_1k_tokens,
         basis, show_text, top,
@@ -126,15 +131,19 @@ def _with_text(
     columns: dict[str, str] | None,
     units: dict[str, str] | None,
     tokenizer: str | None,
+    only: Only | None,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
     """The log, and the text of its prompts beside it where it has any."""
     if any(isinstance(log, Log) for log in logs):
-        return one_log(*logs, format=format, columns=columns, units=units, progress=progress)
+        return one_log(
+            *logs, format=format, columns=columns, units=units, progress=progress, only=only
+        )
     if tokenizer is not None:
         load_tokenizer(tokenizer)  # a wrong path is told even where there is no text
     options = Options(columns=columns or {}, units=units or {}, text=True, tokenizer=tokenizer)
-    return read_log([str(p) for p in logs], format=format, options=options, progress=progress)
+    paths = [str(path) for path in logs]
+    return read_by(options, *paths, format=format, only=only, progress=progress)
 
 
 def _beside_page(

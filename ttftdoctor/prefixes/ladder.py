@@ -87,7 +87,10 @@ def ladder(
         Column to (a number per request, -1 unknown; the names of the numbers).
     """
     total = max(float(inputs.sum()), 1.0)
-    spent = [costs.spent_s(inputs, step.hits) for step in steps]
+    # A limit that is not known takes nothing: its rung has the very hits of the one above.
+    priced = {id(step.hits): step.hits for step in steps}
+    prices = {key: costs.spent_s(inputs, hits) for key, hits in priced.items()}
+    spent = [prices[id(step.hits)] for step in steps]
     rungs = []
     for place, step in enumerate(steps):
         title, owner = RUNGS[step.id]

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ttftdoctor.mapping import MappingFile
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, REJECT, UNREAD, Field
 from ttftdoctor.units import US_PER
@@ -43,23 +44,40 @@ _NUMBER_WITH_UNIT = (
 )
 
 
+@dataclass
+class Clock:
+    """Stamps that were read in a zone which they do not name.
+
+    Of the ``read`` ones the clocks of the zone show ``twice`` so many; ``never`` were shown.
+    """
+
+    read: int = 0
+    twice: int = 0
+    never: int = 0
+
+
 @dataclass(frozen=True)
 class Options:
     """What the user said about the log.
 
     ``columns`` maps a canonical column to a raw field; ``units`` a raw field or canonical column
-    to its unit; ``timezone`` is for stamps that carry none. ``text`` asks for the prompts
-    themselves (``Batch.prompts``); ``tokenizer`` is the path of a local tokenizer file, and
-    ``bytes_per_token`` the measure by which text is cut where there is none (by default
-    calibrated on the log).
+    to its unit; ``mapping`` is a file that says so for every run (the former win); ``timezone``
+    is for stamps that carry none, ``zoned`` says who named it, and ``clock`` counts where it leaves
+    a stamp open. ``text`` asks for the prompts themselves (``Batch.prompts``); ``tokenizer`` is the
+    path of a local tokenizer file, and ``bytes_per_token`` the measure by which text is cut where
+    there is none (by default calibrated on the log). ``query`` is what a database is asked.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, str] = field(default_factory=dict)
     timezone: str = "UTC"
+    zoned: str | None = None
+    clock: Clock = field(default_factory=Clock, compare=False)
+    mapping: MappingFile | None = None
     text: bool = False
     tokenizer: str | None = None
     bytes_per_token: float | None = None
+    query: str | None = None
 
 
 @dataclass(frozen=True)
@@ -90,7 +108,8 @@ class Plan:
     records lie inside a single document (see :class:`ttftdoctor.sources.Head`). ``context`` of
     that document is kept by the reader in the closure of ``convert``. ``numbers`` names fields
     (name to numeric type) that hold only numbers as far as seen, which are read faster as such;
-    where one holds anything else, it arrives by its type in ``schema``.
+    where one holds anything else, it arrives by its type in ``schema``. ``used`` are the labels
+    of all fields that are read, where the reader takes any field by its name.
     """
 
     schema: Mapping[str, Any]
@@ -98,6 +117,7 @@ class Plan:
     whole: bool = False
     unwrap: str | None = None
     numbers: Mapping[str, Any] = field(default_factory=dict)
+    used: frozenset[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -131,6 +151,7 @@ class Raw:
         self._problems: list[tuple[pl.Expr, str]] = []
         self._unread: dict[str, pl.Expr] = {}
         self._texts: dict[str, pl.Series] = {}
+        self._clocks: list[tuple[pl.Expr, pl.Expr, pl.Expr]] = []
 
     def has(self, name: str) -> bool:
         """Whether the raw frame has the column at all."""
@@ -264,9 +285,7 @@ class Raw:
             )
             self._lost(name, path, pl.col(name).is_not_null() & stamp.is_null())
             if dtype.time_zone is None:
-                stamp = stamp.dt.replace_time_zone(
-                    self.options.timezone, ambiguous="earliest", non_existent="null"
-                )
+                stamp = self._zoned(stamp)
             return stamp.dt.epoch("us")
         if dtype is not None and dtype.is_numeric():
             number = pl.col(name)
@@ -276,9 +295,11 @@ class Raw:
             text = self.text(name, path)
             if self.frame.height >= LARGE:
                 texts = self.frame.select(text).to_series()
-                stamps = read_alike(texts) if self.options.timezone == "UTC" else None
-                if stamps is None:
-                    stamps = read_one_format(texts, self.options.timezone)
+                stamps = None
+                if self.options.timezone == "UTC" or _carry_zone(texts):
+                    stamps = read_alike(texts)
+                    if stamps is None:
+                        stamps = read_one_format(texts)
                 if stamps is not None:
                     return pl.lit(stamps)
                 text = pl.lit(texts)
@@ -340,21 +361,54 @@ class Raw:
             with_zone.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f%:z", time_unit="us", strict=False),
             with_zone.str.to_datetime("%Y-%m-%dT%H:%M%:z", time_unit="us", strict=False),
         ).dt.epoch("us")
-        local = (
+        local = self._zoned(
             pl.coalesce(
                 naive.str.to_datetime("%Y-%m-%dT%H:%M:%S%.f", time_unit="us", strict=False),
                 naive.str.to_datetime("%Y%m%d-%H%M%S", time_unit="us", strict=False),
             )
-            .dt.replace_time_zone(self.options.timezone, ambiguous="earliest", non_existent="null")
-            .dt.epoch("us")
-        )
+        ).dt.epoch("us")
         return pl.coalesce(aware, local)
 
-    def boolean(self, name: str, path: str | None = None) -> pl.Expr:
-        """True/false in any usual spelling; anything else is null."""
+    def _zoned(self, naive: pl.Expr) -> pl.Expr:
+        """Stamps without a zone as moments in that of the options.
+
+        A time that the clocks show twice (as they are put back) is taken for the first of the two;
+        one that they never show (as they are put forward) is null. Both are counted.
+        """
+        zone = self.options.timezone
+        first = naive.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
+        if zone != "UTC":
+            last = naive.dt.replace_time_zone(zone, ambiguous="latest", non_existent="null")
+            never = naive.is_not_null() & first.is_null()
+            self._clocks.append((naive.is_not_null(), first != last, never))
+        return first
+
+    def stamp(self, name: str, form: str, path: str | None = None) -> pl.Expr:
+        """A text by a format of dates, in microseconds since 1970 (Int64); else null.
+
+        ``form`` is one of Polars' (``%d.%m.%Y %H:%M:%S%.f``). With ``%z`` in it a stamp says its
+        offset; without, it is read in the time zone of the options.
+        """
+        text = self.text(name, path)
+        moment = text.str.to_datetime(form, time_unit="us", strict=False)
+        zoned = moment if "%z" in form or "%:z" in form else self._zoned(moment)
+        value = zoned.dt.epoch("us")
+        self._lost(name, path, text.is_not_null() & value.is_null())
+        return value
+
+    def boolean(
+        self, name: str, path: str | None = None, *, words: Mapping[str, str] | None = None
+    ) -> pl.Expr:
+        """True/false in any usual spelling; anything else is null.
+
+        ``words`` are other spellings, each for ``true`` or ``false``.
+        """
         if self.has(name) and path is None and self.frame.schema[name] == pl.Boolean:
             return pl.col(name)
-        text = self.text(name, path).str.to_lowercase()
+        text = self.text(name, path)
+        if words:
+            text = text.replace_strict(dict(words), default=text)
+        text = text.str.to_lowercase()
         return (
             pl.when(text.is_in(["true", "1", "yes", "t", "1.0"]))
             .then(True)
@@ -376,6 +430,7 @@ class Raw:
         problem = verdict.otherwise(pl.lit(None, dtype=pl.String))
         first = problem if reject is None else pl.coalesce(reject, problem)
         aside = pl.lit(None, dtype=pl.String) if set_aside is None else set_aside
+        self._count_clocks()
         tests = {f"{UNREAD} {label}": test for label, test in self._unread.items()}
         # Lazily, so that an expression that several columns share is worked out once.
         frame = (
@@ -390,6 +445,17 @@ class Raw:
             .collect()
         )
         return _name_unread(frame, list(tests))
+
+    def _count_clocks(self) -> None:
+        """Count the stamps that were read in a zone, and those that it leaves open."""
+        clock = self.options.clock
+        for tests in self._clocks:
+            sums = self.frame.select(test.sum().alias(str(at)) for at, test in enumerate(tests))
+            read, twice, never = (int(n or 0) for n in sums.row(0))
+            clock.read += read
+            clock.twice += twice
+            clock.never += never
+        self._clocks = []
 
 
 def _name_unread(frame: pl.DataFrame, tests: list[str]) -> pl.DataFrame:
@@ -498,13 +564,18 @@ def read_alike(texts: pl.Series) -> pl.Series | None:
     return pl.Series(texts.name, micro)
 
 
+def _carry_zone(texts: pl.Series) -> bool:
+    """Whether every stamp ends in its zone, so that no other is needed."""
+    return bool(texts.str.contains(r"(?:Z|UTC|[+-]\d\d:?\d\d)$").all())
+
+
 _ONE_FORMAT = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(?:\.\d+)?(?:(Z)|[+-](\d\d:\d\d))?")
 
 
-def read_one_format(texts: pl.Series, timezone: str) -> pl.Series | None:
+def read_one_format(texts: pl.Series) -> pl.Series | None:
     """ISO 8601 stamps as microseconds since 1970 by the format of the first; None if one differs.
 
-    The general way tries several formats on each stamp.
+    The general way tries several formats on each stamp, and knows other zones than UTC.
     """
     filled = texts.drop_nulls()
     shape = _ONE_FORMAT.fullmatch(filled[0]) if len(filled) else None
@@ -513,8 +584,6 @@ def read_one_format(texts: pl.Series, timezone: str) -> pl.Series | None:
     space, utc, offset = shape.groups()
     zone = "Z" if utc else "%:z" if offset else ""
     found = texts.str.to_datetime(f"%Y-%m-%d{space}%H:%M:%S%.f{zone}", time_unit="us", strict=False)
-    if not zone:
-        found = found.dt.replace_time_zone(timezone, ambiguous="earliest", non_existent="null")
     return found.dt.epoch("us") if found.null_count() == texts.null_count() else None
 
 

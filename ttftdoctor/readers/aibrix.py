@@ -16,6 +16,7 @@ from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, plan_of
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -58,6 +59,8 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         pl.when(k.is_in(["rate_limited", "aborted"])).then(k)
         for k in (status_of(raw.text("error_type")), status_of(raw.text("error_message")))
     )
+    ttft, e2e = raw.duration("ttft", "s"), raw.duration("latency", "s")
+    output = raw.count("output_tokens")
     frame = raw.select(
         {
             "request_id": raw.text("request_id"),
@@ -65,12 +68,13 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "start": raw.instant("start_time", "s"),
             "replica": raw.text("target_pod"),
             "input_tokens": raw.count("prompt_tokens"),
-            "output_tokens": raw.count("output_tokens"),
-            "ttft_us": raw.duration("ttft", "s"),
-            "e2e_us": raw.duration("latency", "s"),
+            "output_tokens": output,
+            "ttft_us": ttft,
+            "e2e_us": e2e,
             "status": pl.when(status == "error").then(pl.coalesce(kind, status)).otherwise(status),
             "vantage": pl.lit("client"),
-        }
+        },
+        set_aside=pl.when(output > 1).then(not_streamed(ttft, e2e)),
     )
     return batch_of(frame, FIELDS, raw=raw, prompts=prompts)
 

@@ -91,7 +91,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="azure-openai",
-    title="Azure OpenAI diagnostic logs (RequestResponse)",
+    title="Azure OpenAI diagnostic logs (RequestResponse; no TTFT)",
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,

@@ -14,6 +14,7 @@ import polars as pl
 
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed
 from ttftdoctor.table import Field
 
 _TEXTS = ("event_id", "in_len", "first_chunk_time", "total_chunk_time", "record_time")
@@ -47,16 +48,17 @@ def _recognise(head: Head) -> str | None:
 
 
 def _convert(raw: Raw) -> Batch:
-    e2e = raw.duration("total_chunk_time", "s")
+    ttft, e2e = raw.duration("first_chunk_time", "s"), raw.duration("total_chunk_time", "s")
     frame = raw.select(
         {
             "request_id": raw.text("event_id"),
             "start": raw.instant("record_time", "s") - e2e,
             "input_tokens": raw.count("in_len"),
-            "ttft_us": raw.duration("first_chunk_time", "s"),
+            "ttft_us": ttft,
             "e2e_us": e2e,
             "vantage": pl.lit("client"),
-        }
+        },
+        set_aside=not_streamed(ttft, e2e),
     )
     return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NOTE,))
 

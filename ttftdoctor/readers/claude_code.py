@@ -204,7 +204,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="claude-code",
-    title="Claude Code session transcripts",
+    title="Claude Code session transcripts (tokens, turns, cache reads and writes; no TTFT)",
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,

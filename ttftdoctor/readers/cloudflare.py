@@ -97,7 +97,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="cloudflare",
-    title="Cloudflare AI Gateway logs (REST, Logpush)",
+    title="Cloudflare AI Gateway logs (REST, Logpush; no TTFT)",
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,

@@ -243,7 +243,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="codex",
-    title="Codex CLI session rollouts",
+    title="Codex CLI session rollouts (tokens, turns, cached tokens; no TTFT of a call)",
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,

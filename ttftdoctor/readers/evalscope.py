@@ -1,4 +1,4 @@
-"""evalscope perf: the table ``result`` of ``benchmark_data.db``, exported as CSV or JSON.
+"""evalscope perf: the table ``result`` of ``benchmark_data.db``, as it is or as CSV or JSON.
 
 Seconds of a monotonic clock, so there are no dates. A request that was not streamed has its whole
 latency in place of the first chunk (``is_stream`` in newer versions says which); a failed one has
@@ -77,12 +77,11 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     "evalscope",
-    "evalscope perf results (table result of benchmark_data.db)",
+    "evalscope perf: benchmark_data.db (SQLite), or its table result as CSV or JSON",
     (Shape.CSV, Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,
     lacks=(
-        "evalscope stores no sessions and no cached tokens, and a first chunk only with --stream; "
-        "export its table with sqlite3 -csv -header benchmark_data.db 'select * from result'"
+        "evalscope stores no sessions and no cached tokens, and a first chunk only with --stream"
     ),
 )

@@ -4,7 +4,8 @@ What writes them: load-test clients, gateways with a log format of their own, ex
 warehouse. Names are matched without regard to case and separators (``usage.prompt_tokens``,
 ``promptTokens``); a unit at the end of a name (``ttft_ms``) decides the unit. Where a duration
 carries no unit, the units under which first token, end and decode rate all make sense are worked
-out; if more than one is left, the user is asked.
+out; if more than one is left, the user is asked. Names that nobody knows are given with ``--map``
+or in a mapping file (:mod:`ttftdoctor.mapping`).
 
 What such a log cannot tell is whatever it has no column for; ``inspect`` names it.
 """
@@ -12,18 +13,21 @@ What such a log cannot tell is whatever it has no column for; ``inspect`` names 
 from __future__ import annotations
 
 import itertools
-import math
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from statistics import median
 from typing import Any
 
 import polars as pl
 
 from ttftdoctor.errors import AskUser, InputError
+from ttftdoctor.fields import Place, columns_of, number_of, places
+from ttftdoctor.mapping import STAMPS, MappingFile, column_named, names, pick
 from ttftdoctor.prompts import PARTS_NAMED, Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import Threads
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import COLUMNS, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER
@@ -38,6 +42,8 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "thread_id", "thread", "dialog_id", "sess_id", "conv_id", "session_key",
     ),
     "_user": ("user_id", "user"),
+    "_answer": ("response_id", "answer_id"),
+    "_previous": ("previous_response_id", "prev_response_id", "parent_response_id"),
     "turn": (
         "turn", "turn_index", "turn_id", "turn_number", "question_id", "round", "chat_round",
         "turn_idx", "request_idx",
@@ -125,16 +131,18 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "block_tokens": ("block_tokens", "block_size", "hash_block_size"),
 }  # fmt: skip
 
-_STAMPS = ("start", "_end", "_first")
 #: Columns that are read as numbers where they hold nothing else.
 _NUMERIC = (
-    *_STAMPS, *_DURATIONS, "turn", "_messages", "input_tokens", "cached_tokens",
+    *STAMPS, *_DURATIONS, "turn", "_messages", "input_tokens", "cached_tokens",
     "cache_write_tokens", "output_tokens", "reasoning_tokens", "_tpot", "_tps", "attempts",
     "_retries", "block_tokens",
 )  # fmt: skip
 
 #: Stamps of an engine's monotonic clock, which must never be subtracted from wall-clock ones.
 _ENGINE_STAMPS = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
+
+#: Fields that are looked at beside those of the columns.
+_READ_BESIDE = ("trace_id", "approx_cached_percent", "out_len_expected", "cache_hit_blocks")
 
 _STRIP_PREFIX = re.compile(
     r"^(gen_ai_usage_|gen_ai_response_|gen_ai_server_|gen_ai_request_|gen_ai_|llm_usage_|usage_|"
@@ -158,46 +166,9 @@ def normal(name: str) -> tuple[str, str | None]:
     return snake, None
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a value lies in a raw record: a top-level field, or a path inside its JSON."""
-
-    column: str
-    path: str | None = None
-
-    @property
-    def label(self) -> str:
-        return self.column if self.path is None else self.column + self.path[1:]
-
-    def of(self, record: Mapping[str, Any]) -> Any:
-        value: Any = record.get(self.column)
-        if self.path is None:
-            return value
-        for key in self.path[2:].split("."):
-            value = value.get(key) if isinstance(value, Mapping) else None
-        return value
-
-
-def _places(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> list[_Place]:
-    places: dict[_Place, None] = {_Place(c): None for c in columns}
-
-    def walk(column: str, path: str, value: Any, depth: int) -> None:
-        if isinstance(value, Mapping) and depth < 4:
-            for key, inner in value.items():
-                if isinstance(key, str) and re.fullmatch(r"\w+", key):
-                    walk(column, f"{path}.{key}", inner, depth + 1)
-        elif path != "$":
-            places[_Place(column, path)] = None
-
-    for record in records:
-        for column, value in record.items():
-            walk(column, "$", value, 0)
-    return list(places)
-
-
-def _match(places: list[_Place]) -> dict[str, tuple[_Place, str | None]]:
+def _match(places: list[Place]) -> dict[str, tuple[Place, str | None]]:
     """Canonical column to the best place for it and the unit its name tells."""
-    by_name: dict[str, tuple[_Place, str | None]] = {}
+    by_name: dict[str, tuple[Place, str | None]] = {}
     for place in places:
         name = place.column if place.path is None else place.path[2:].replace(".", "_")
         base, unit = normal(name)
@@ -207,8 +178,8 @@ def _match(places: list[_Place]) -> dict[str, tuple[_Place, str | None]]:
             if known is None or (place.path is None and known[0].path is not None):
                 by_name[key] = (place, unit)
     found = {}
-    for canonical, names in ALIASES.items():
-        for name in names:
+    for canonical, aliases in ALIASES.items():
+        for name in aliases:
             # Without a unit, a load is how busy a server is.
             if name in by_name and (name != "load" or by_name[name][1] is not None):
                 found[canonical] = by_name[name]
@@ -216,28 +187,49 @@ def _match(places: list[_Place]) -> dict[str, tuple[_Place, str | None]]:
     return found
 
 
-def _records(head: Head) -> tuple[str | None, tuple[Mapping[str, Any], ...], tuple[str, ...]]:
-    """Which list of a document holds the requests, its records, and their columns."""
+def _records(
+    head: Head, labels: Iterable[str] = ()
+) -> tuple[str | None, tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Which list of a document holds the requests, its records, and their columns.
+
+    ``labels`` are fields that the user named: where there are any, the list that has most of them
+    is taken.
+    """
     if head.outer is None:
         return None, head.records, head.columns
+    wanted = set(labels)
+    if wanted:
+        lists: dict[str | None, tuple[Mapping[str, Any], ...]] = {None: (head.outer,)}
+        lists.update(head.inner)
+        count = {
+            key: len(wanted & {p.label for p in places(inner, columns_of(inner))})
+            for key, inner in lists.items()
+        }
+        best_key = max(count, key=lambda key: (count[key], key is not None))
+        if count[best_key]:
+            return best_key, lists[best_key], columns_of(lists[best_key])
     # The outer document counts only by its own fields: a match deep inside is no record.
     best: tuple[int, str | None] = (_usable((), head.columns), None)
     for key, inner in head.inner.items():
-        score = _usable(inner, _columns(inner))
+        score = _usable(inner, columns_of(inner))
         if score > best[0]:
             best = (score, key)
     if best[1] is None:
         return None, head.records if best[0] else (), head.columns
     inner = head.inner[best[1]]
-    return best[1], inner, _columns(inner)
+    return best[1], inner, columns_of(inner)
 
 
-def _columns(records: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for record in records for key in record))
+def _labels(options: Options) -> list[str]:
+    """The fields that the user and the mapping file name."""
+    named = list(options.columns.values())
+    if options.mapping is not None:
+        named += [label for labels in options.mapping.columns.values() for label in labels]
+    return named
 
 
 def _usable(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> int:
-    found = _match(_places(records, columns))
+    found = _match(places(records, columns))
     has_ttft = "ttft_us" in found or ("_first" in found and "start" in found)
     prompted = "input_tokens" in found or (not has_ttft and find(tuple(records)) is not None)
     score = 2 * has_ttft + prompted + ("start" in found) + ("e2e_us" in found)
@@ -251,13 +243,36 @@ def recognise(head: Head) -> str | None:
     _, records, columns = _records(head)
     if not _usable(records, columns):
         return None
-    found = _match(_places(records, columns))
+    found = _match(places(records, columns))
     named = [
         f"{found[c][0].label} is {c.removesuffix('_us')}"
         for c in ("ttft_us", "input_tokens", "start")
         if c in found
     ]
     return ", ".join(named) or "usual names"
+
+
+def records_of(head: Head) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
+    """The first records of a flat log, and the list of the document that holds them."""
+    unwrap, records, _ = _records(head)
+    return unwrap, records or head.records
+
+
+def matched(records: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
+    """The place of each column (or helper) by the usual names alone."""
+    return {
+        column: place for column, (place, _) in _match(places(records, columns_of(records))).items()
+    }
+
+
+def units_of(head: Head, options: Options) -> dict[str, tuple[str, str, str]]:
+    """Field, unit and why of each duration, as :func:`plan` would read it."""
+    _, records, columns = _records(head, _labels(options))
+    every = places(records, columns)
+    found = _match(every)
+    _apply_map(found, every, options, head)
+    units = _decide_units(found, records, options, head)
+    return {column: (found[column][0].label, unit.unit, unit.why) for column, unit in units.items()}
 
 
 def plan(head: Head, options: Options) -> Plan:
@@ -270,13 +285,14 @@ def plan(head: Head, options: Options) -> Plan:
     InputError
         If a field named with ``--map`` or ``--unit`` does not occur.
     """
-    unwrap, records, columns = _records(head)
-    places = _places(records, columns)
-    found = _match(places)
-    _apply_map(found, places, options, head)
-    _check_units(places, options, head)
+    unwrap, records, columns = _records(head, _labels(options))
+    every = places(records, columns)
+    found = _match(every)
+    told = _apply_map(found, every, options, head)
+    _check_units(every, options, head)
     for canonical in _redundant(found, columns):
-        found.pop(canonical, None)
+        if canonical not in told:
+            found.pop(canonical, None)
     units = _decide_units(found, records, options, head)
     exclusive = _input_excludes_cached(found, records)
     engine = all(stamp in columns for stamp in _ENGINE_STAMPS)
@@ -307,50 +323,156 @@ def plan(head: Head, options: Options) -> Plan:
         for column in prompts.where.columns:
             schema.setdefault(column, pl.String)
             numbers.pop(column, None)
-    builder = _Builder(found, units, exclusive, engine, columns, prompts)
-    return Plan(schema=schema, convert=builder.convert, unwrap=unwrap, numbers=numbers)
+    form = options.mapping.time_format if options.mapping is not None else None
+    stamps = _stamps(found, records, options)
+    if form is not None:
+        # Stamps in a format of their own are text, whatever they look like.
+        numbers = {c: t for c, t in numbers.items() if c not in {p.column for p in stamps.texts}}
+    builder = _Builder(
+        found, units, exclusive, engine, columns, prompts, told, options.mapping, stamps
+    )
+    used = {place.label for place, _ in found.values()} | set(_READ_BESIDE)
+    used |= set(_ENGINE_STAMPS) if engine else set()
+    used |= set(prompts.where.columns) if prompts is not None else set()
+    return Plan(
+        schema=schema, convert=builder.convert, unwrap=unwrap, numbers=numbers,
+        used=frozenset(used),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Stamps:
+    """How the moments of a log are read: a unit by column, and in words; ``texts`` by a format."""
+
+    units: Mapping[str, str | None]
+    words: Mapping[str, str]
+    texts: frozenset[Place] = frozenset()
+
+
+#: By size: the epoch, in which a number of that many digits before the point is a date of our time.
+_EPOCHS = ((1e17, "ns"), (1e14, "us"), (1e11, "ms"), (1e8, "s"))
+
+
+def _stamps(
+    found: Mapping[str, tuple[Place, str | None]],
+    records: tuple[Mapping[str, Any], ...],
+    options: Options,
+) -> _Stamps:
+    units: dict[str, str | None] = {}
+    words: dict[str, str] = {}
+    texts: set[Place] = set()
+    form = options.mapping.time_format if options.mapping is not None else None
+    for canonical in STAMPS:
+        if canonical not in found:
+            continue
+        place, named = found[canonical]
+        told = _unit_told(canonical, place.label, options)
+        # "_ms" at the end of a stamp may be epoch or monotonic: either way milliseconds.
+        unit = units[canonical] = told[0] if told is not None else named
+        values = [v for v in (place.of(record) for record in records) if v is not None]
+        numbers = [n for n in map(number_of, values) if n is not None]
+        if form is not None and (not numbers or "%s" not in form) and unit is None:
+            texts.add(place)
+            zone = "" if "%z" in form or "%:z" in form else f", {options.timezone}"
+            words[canonical] = f"{form}{zone}"
+        elif values and len(numbers) == len(values):
+            size = median(map(abs, numbers))
+            unit = unit or next((u for least, u in _EPOCHS if size >= least), "s")
+            dated = size * US_PER[unit] > 1e14
+            words[canonical] = f"{unit} since 1970" if dated else f"{unit}, no date"
+        elif values:
+            own = re.compile(r"(?:Z|UTC|[+-]\d\d(?::?\d\d)?)\s*$")
+            zoned = [
+                value.tzinfo is not None if isinstance(value, datetime)
+                else own.search(str(value)) is not None
+                for value in values
+            ]  # fmt: skip
+            zone = "its own zone" if all(zoned) else f"no zone: read as {options.timezone}"
+            words[canonical] = f"date, {zone}"
+    return _Stamps(units, words, frozenset(texts))
 
 
 def _apply_map(
-    found: dict[str, tuple[_Place, str | None]],
-    places: list[_Place],
+    found: dict[str, tuple[Place, str | None]],
+    every: list[Place],
     options: Options,
     head: Head,
-) -> None:
-    by_label = {p.label: p for p in places}
+) -> dict[str, str]:
+    """Put what the user and the mapping file say in place of usual names; who said so, by column.
+
+    A field that was named for one column is no other column by its name.
+    """
+    by_label = {p.label: p for p in every}
+    told: dict[str, str] = {}
+    new: dict[str, tuple[Place, str | None]] = {}
     for canonical, label in options.columns.items():
-        if canonical in PARTS_NAMED:
-            if label.split(".")[0] not in {p.column for p in places}:
-                raise InputError(
-                    f"--map: the log has no field {label!r}", where=head.path,
-                    available=", ".join(list(by_label)[:30]),
-                )  # fmt: skip
+        name = column_named(canonical)
+        if name is None:
+            raise InputError(f"--map names no column {canonical!r}", available=", ".join(names()))
+        if name in PARTS_NAMED:
+            if label.split(".")[0] not in {p.column for p in every}:
+                raise _no_field(label, by_label, head)
             continue
-        name = canonical if canonical in COLUMNS else f"{canonical}_us"
-        if name not in COLUMNS:
-            raise InputError(
-                f"--map names no column {canonical!r}",
-                available=", ".join((*COLUMNS, *PARTS_NAMED)),
-            )
         if label not in by_label:
+            raise _no_field(label, by_label, head)
+        new[name], told[name] = (by_label[label], normal(label)[1]), "mapped with --map"
+    mapping = options.mapping
+    for name, labels in (mapping.columns if mapping is not None else {}).items():
+        if mapping is None or name in PARTS_NAMED or name in new:
+            continue
+        chosen = pick(labels, by_label)
+        if chosen is not None:
+            new[name] = (by_label[chosen], normal(chosen)[1])
+            told[name] = f"mapped by {mapping.place(name)}"
+        elif mapping.asked and name not in mapping.optional:
             raise InputError(
-                f"--map: the log has no field {label!r}",
-                where=head.path,
+                f"the log has no field {' or '.join(map(repr, labels))}",
+                where=f"{head.path} by {mapping.where('map', mapping.keys.get(name, name))}",
                 available=", ".join(list(by_label)[:30]),
+                help="name another field, or let the log do without: "
+                f'optional = ["{mapping.keys.get(name, name)}"] at the top of the mapping',
             )
-        found[name] = (by_label[label], normal(label)[1])
+    taken = {place for place, _ in new.values()}
+    for name in [name for name, (place, _) in found.items() if place in taken]:
+        del found[name]
+    found.update(new)
+    # A moment that was named makes the duration; a field that has its name by chance does not.
+    for moment, duration in (("_first", "ttft_us"), ("_end", "e2e_us")):
+        if moment in told and duration not in told:
+            found.pop(duration, None)
+    return told
 
 
-def _check_units(places: list[_Place], options: Options, head: Head) -> None:
-    labels = [p.label for p in places]
+def _no_field(label: str, known: Iterable[str], head: Head) -> InputError:
+    return InputError(
+        f"--map: the log has no field {label!r}", where=head.path,
+        available=", ".join(list(known)[:30]),
+    )  # fmt: skip
+
+
+def _check_units(every: list[Place], options: Options, head: Head) -> None:
+    labels = [p.label for p in every]
     known = {*labels, *COLUMNS, *(c.removesuffix("_us") for c in COLUMNS)}
     for label in options.units:
-        if label not in known:
+        if label not in known and column_named(label) is None:
             raise InputError(
                 f"--unit: the log has no field {label!r}",
                 where=head.path,
                 available=", ".join(labels[:30]),
             )
+
+
+def _unit_told(canonical: str, label: str, options: Options) -> tuple[str, str] | None:
+    """The unit of a column that the user or the mapping file names, and who did."""
+    keys = (label, canonical, canonical.removesuffix("_us"), canonical.removeprefix("_"))
+    for key in keys:
+        if key in options.units:
+            return UNIT_WORDS[options.units[key]], "given with --unit"
+    mapping = options.mapping
+    for key in keys if mapping is not None else ():
+        if mapping is not None and key in mapping.units:
+            return mapping.units[key], f"given in {mapping.name}"
+    return None
 
 
 def _redundant(found: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
@@ -365,20 +487,12 @@ def _redundant(found: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
     return drop
 
 
-def _numbers(records: Iterable[Mapping[str, Any]], place: _Place | None) -> list[float | None]:
-    out: list[float | None] = []
-    for record in records:
-        value = place.of(record) if place is not None else None
-        try:
-            number = None if isinstance(value, bool) or value is None else float(value)
-        except (TypeError, ValueError, OverflowError):
-            number = None
-        out.append(number if number is not None and math.isfinite(number) else None)
-    return out
+def _numbers(records: Iterable[Mapping[str, Any]], place: Place | None) -> list[float | None]:
+    return [number_of(place.of(record)) if place is not None else None for record in records]
 
 
 def _all_numbers(
-    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+    found: Mapping[str, tuple[Place, str | None]], records: tuple[Mapping[str, Any], ...]
 ) -> dict[str, Any]:
     """Fields of numeric columns that hold nothing but numbers, with the type to read them as."""
     out: dict[str, Any] = {}
@@ -388,13 +502,13 @@ def _all_numbers(
         kinds = {type(place.of(record)) for record in records} - {type(None)}
         if kinds and kinds <= {int, float}:
             # Stamps in nanoseconds are longer than a float is exact.
-            exact = canonical in _STAMPS and kinds == {int}
+            exact = canonical in STAMPS and kinds == {int}
             out[place.column] = pl.Int64 if exact else pl.Float64
     text = {p.column for canonical, (p, _) in found.items() if canonical not in _NUMERIC}
     return {column: kind for column, kind in out.items() if column not in text}
 
 
-def _carries_unit(records: Iterable[Mapping[str, Any]], place: _Place) -> bool:
+def _carries_unit(records: Iterable[Mapping[str, Any]], place: Place) -> bool:
     texts = [v for v in (place.of(r) for r in records) if isinstance(v, str) and v.strip()]
     return bool(texts) and all(re.search(r"\d\s*[a-zA-Zµμ]+$", t) for t in texts)
 
@@ -407,7 +521,7 @@ class _Unit:
 
 
 def _decide_units(
-    found: Mapping[str, tuple[_Place, str | None]],
+    found: Mapping[str, tuple[Place, str | None]],
     records: tuple[Mapping[str, Any], ...],
     options: Options,
     head: Head,
@@ -419,14 +533,9 @@ def _decide_units(
         if canonical not in found:
             continue
         place, named = found[canonical]
-        short = canonical.removesuffix("_us")
-        told = (
-            options.units.get(place.label)
-            or options.units.get(canonical)
-            or options.units.get(short)
-        )
+        told = _unit_told(canonical, place.label, options)
         if told is not None:
-            units[canonical] = _Unit(UNIT_WORDS[told], "given with --unit", "logged")
+            units[canonical] = _Unit(*told, "logged")
         elif named is not None:
             units[canonical] = _Unit(named, f"the name ends in {named}", "logged")
         elif _carries_unit(records, place):
@@ -458,6 +567,7 @@ def _decide_units(
                 if choices
                 else "no unit makes first token, end and tokens agree",
                 help=f"say it with --unit {column}=ms (or s, us, ns)",
+                about=column,
             )
         for canonical, unit in picked[0].items():
             units[canonical] = _Unit(
@@ -472,7 +582,7 @@ def _decide_units(
 
 
 def _spans(
-    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+    found: Mapping[str, tuple[Place, str | None]], records: tuple[Mapping[str, Any], ...]
 ) -> list[float | None]:
     """Seconds from start to end by the stamps, where both are numbers of seconds."""
     if "start" not in found or "_end" not in found:
@@ -530,7 +640,7 @@ def _by_digits(
 
 
 def _input_excludes_cached(
-    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+    found: Mapping[str, tuple[Place, str | None]], records: tuple[Mapping[str, Any], ...]
 ) -> bool:
     """Whether cached tokens are counted outside the input: some row has more cached than input."""
     if "input_tokens" not in found or "cached_tokens" not in found:
@@ -564,7 +674,7 @@ def _blocks(raw: Raw, column: str) -> pl.Expr:
 
 
 def _has_blocks(
-    found: Mapping[str, tuple[_Place, str | None]], records: tuple[Mapping[str, Any], ...]
+    found: Mapping[str, tuple[Place, str | None]], records: tuple[Mapping[str, Any], ...]
 ) -> bool:
     if "prefix_blocks" not in found:
         return False
@@ -580,12 +690,16 @@ def _has_blocks(
 class _Builder:
     """Turns raw frames into canonical ones by the plan."""
 
-    found: Mapping[str, tuple[_Place, str | None]]
+    found: Mapping[str, tuple[Place, str | None]]
     units: Mapping[str, _Unit]
     exclusive: bool
     engine: bool
     columns: tuple[str, ...]
     prompts: Prompts | None
+    told: Mapping[str, str]
+    mapping: MappingFile | None
+    stamps: _Stamps
+    threads: Threads = field(default_factory=Threads)
 
     def convert(self, raw: Raw) -> Batch:
         exprs: dict[str, pl.Expr] = {}
@@ -594,7 +708,7 @@ class _Builder:
         for name in ("request_id", "session_id", "model", "replica", "tenant", "route", "version",
                      "vantage"):  # fmt: skip
             if name in self.found:
-                exprs[name] = raw.text(*self._at(name))
+                exprs[name] = self._words(raw.text(*self._at(name)), name)
                 fields[name] = self._field(name, "", "by its name")
         for name in ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
                      "reasoning_tokens", "attempts", "turn", "block_tokens"):  # fmt: skip
@@ -619,6 +733,7 @@ class _Builder:
                 "rows with more cached than input prove that input excludes them",
                 "derived",
             )
+        self._constants(exprs, fields)
         aside = None
         if "approx_cached_percent" in self.columns and "ttft_us" in exprs:
             aside = pl.when(exprs["ttft_us"] == 100).then(pl.lit("ttft_clamped"))
@@ -636,7 +751,31 @@ class _Builder:
         return place.column, place.path
 
     def _field(self, name: str, unit: str, why: str) -> Field:
-        return Field(self.found[name][0].label, unit, why)
+        return Field(self.found[name][0].label, unit, self.told.get(name, why))
+
+    def _told(self, why: str, *columns: str) -> str:
+        """Why, and who mapped the fields that it comes from."""
+        said = [self.told[column] for column in columns if column in self.told]
+        return ", ".join(dict.fromkeys([*said, why]))
+
+    def _words(self, text: pl.Expr, name: str) -> pl.Expr:
+        """A text with the log's own words put as ours, where the mapping says so."""
+        words = self.mapping.values.get(name) if self.mapping is not None else None
+        return text if not words else text.replace_strict(dict(words), default=text)
+
+    def _constants(self, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
+        """What the mapping says of every row; a field that is mapped too goes first."""
+        if self.mapping is None:
+            return
+        for name, value in self.mapping.constants.items():
+            known = exprs.get(name) if name in self.told else None
+            fixed = pl.lit(value)
+            exprs[name] = fixed if known is None else pl.coalesce(known, fixed)
+            if known is None:
+                unit = "tokens" if name.endswith("tokens") else ""
+                fields[name] = Field(
+                    f"[constant] {value}", unit, f"given in {self.mapping.name}", "assumed"
+                )
 
     def _duration(self, raw: Raw, name: str, *, strict: bool) -> pl.Expr:
         column, path = self._at(name)
@@ -644,9 +783,10 @@ class _Builder:
 
     def _instant(self, raw: Raw, name: str, *, strict: bool) -> pl.Expr:
         column, path = self._at(name)
-        unit = self.found[name][1]
-        # "_ms" at the end of a stamp may be epoch or monotonic: either way milliseconds.
-        return raw.instant(column, unit, path, strict=strict)
+        form = self.mapping.time_format if self.mapping is not None else None
+        if form is not None and self.found[name][0] in self.stamps.texts:
+            return raw.stamp(column, form, path)
+        return raw.instant(column, self.stamps.units.get(name), path, strict=strict)
 
     def _times(
         self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field], notes: list[str]
@@ -656,15 +796,16 @@ class _Builder:
             why = "by its name"
             if normal(self.found["start"][0].label)[0] in ("timestamp", "ts", "time", "t", "date"):
                 why = "the only stamp; taken as the moment the request was sent"
-            fields["start"] = self._field("start", "us since 1970", why)
+            fields["start"] = self._field("start", self.stamps.words.get("start", ""), why)
         for name in _DURATIONS:
             if name in self.found:
                 exprs[name] = self._duration(raw, name, strict=name == "ttft_us")
                 unit = self.units[name]
+                why = ", ".join(dict.fromkeys(filter(None, (self.told.get(name), unit.why))))
                 fields[name] = Field(
                     self.found[name][0].label,
                     unit.unit,
-                    unit.why,
+                    why,
                     unit.kind,  # type: ignore[arg-type]
                 )
                 if unit.kind != "logged":
@@ -694,13 +835,13 @@ class _Builder:
             exprs["ttft_us"] = self._instant(raw, "_first", strict=False) - exprs["start"]
             fields["ttft_us"] = Field(
                 f"{self.found['_first'][0].label} - {self.found['start'][0].label}",
-                "us", "difference of two stamps", "derived",
+                "us", self._told("difference of two stamps", "_first", "start"), "derived",
             )  # fmt: skip
         if "e2e_us" not in exprs and "_end" in self.found and "start" in exprs:
             exprs["e2e_us"] = self._instant(raw, "_end", strict=False) - exprs["start"]
             fields["e2e_us"] = Field(
                 f"{self.found['_end'][0].label} - {self.found['start'][0].label}",
-                "us", "difference of two stamps", "derived",
+                "us", self._told("difference of two stamps", "_end", "start"), "derived",
             )  # fmt: skip
         self._end_from_rate(raw, exprs, fields)
 
@@ -730,7 +871,8 @@ class _Builder:
         tests: list[pl.Expr] = []
         sources: list[str] = []
         if "status" in self.found:
-            tests.append(raw.each(raw.text(*self._at("status")), status_of))
+            text = self._words(raw.text(*self._at("status")), "status")
+            tests.append(raw.each(text, status_of))
             sources.append("status")
         if "_success" in self.found:
             good = raw.boolean(*self._at("_success"))
@@ -751,18 +893,32 @@ class _Builder:
             bad = [pl.when(t != "ok").then(t) for t in tests]
             exprs["status"] = pl.coalesce(*bad, *tests) if len(tests) > 1 else tests[0]
             fields["status"] = Field(
-                ", ".join(self.found[s][0].label for s in sources), "", "by its name"
-            )
+                ", ".join(self.found[s][0].label for s in sources), "",
+                next((self.told[s] for s in sources if s in self.told), "by its name"),
+            )  # fmt: skip
         if "streamed" in self.found:
-            exprs["streamed"] = raw.boolean(*self._at("streamed"))
+            words = self.mapping.values.get("streamed") if self.mapping is not None else None
+            exprs["streamed"] = raw.boolean(*self._at("streamed"), words=words)
             fields["streamed"] = self._field("streamed", "", "by its name")
         if "attempts" not in exprs and "_retries" in self.found:
             exprs["attempts"] = raw.count(*self._at("_retries"), strict=False) + 1
             fields["attempts"] = Field(
-                f"{self.found['_retries'][0].label} + 1", "", "by its name", "derived"
-            )
+                f"{self.found['_retries'][0].label} + 1", "",
+                self.told.get("_retries", "by its name"), "derived",
+            )  # fmt: skip
 
     def _sessions(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
+        answer = next((n for n in ("_answer", "request_id") if n in self.found), None)
+        if "session_id" not in exprs and "_previous" in self.found and answer is not None:
+            ids = raw.frame.select(
+                raw.text(*self._at(answer)).alias("id"),
+                raw.text(*self._at("_previous")).alias("before"),
+            )
+            exprs["session_id"] = pl.lit(self.threads.sessions(ids["id"], ids["before"]))
+            fields["session_id"] = Field(
+                f"{self.found['_previous'][0].label}, {self.found[answer][0].label}", "",
+                "the answer that each request goes on from", "derived",
+            )  # fmt: skip
         if "session_id" not in exprs and "_user" in self.found:
             exprs["session_id"] = raw.text(*self._at("_user"))
             fields["session_id"] = Field(

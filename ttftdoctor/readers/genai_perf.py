@@ -19,6 +19,7 @@ import polars as pl
 
 from ttftdoctor.prompts import Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
+from ttftdoctor.reading import batch_of, prompts_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
 
@@ -84,13 +85,7 @@ def _recognise(head: Head) -> str | None:
 def _plan(head: Head, options: Options) -> Plan:
     every = _requests(head)
     inputs = [r.get("request_inputs") for r in every[:200] if isinstance(r, dict)]
-    where = find([i for i in inputs if isinstance(i, dict)])
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
+    prompts = prompts_of(find([i for i in inputs if isinstance(i, dict)]), options)
 
     def convert(raw: Raw) -> Batch:
         return _convert(Raw(_flat(every), raw.options), prompts, raw.frame.height)
@@ -237,14 +232,7 @@ def _convert(raw: Raw, prompts: Prompts | None, experiments: int) -> Batch:
         )
     if frame.height and not frame["input_tokens"].count():
         notes.append("no token counts are in the file: the server sent no usage with its answers")
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields, tuple(notes))
-    told = prompts.read(frame, flat)
-    return Batch(
-        told.frame, fields | told.fields, (*notes, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, tuple(notes), raw=rows, prompts=prompts)
 
 
 READER = Reader(

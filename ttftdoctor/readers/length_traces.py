@@ -101,7 +101,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     "length-traces",
-    "Traces of arrivals and lengths (Azure, BurstGPT, Vidur, Splitwise)",
+    "Traces of arrivals and lengths (Azure, BurstGPT, Vidur, Splitwise; no TTFT)",
     (Shape.CSV, Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,

@@ -12,12 +12,11 @@ callers send no session, which requests belong together (each then has a session
 
 from __future__ import annotations
 
-from functools import partial
-
 import polars as pl
 
-from ttftdoctor.prompts import Prompts, find
+from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import batch_of, page_of, pages, plan_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
 
@@ -64,7 +63,7 @@ _NOTES = (
 
 
 def _recognise(head: Head) -> str | None:
-    for where, records in (("", head.records), (" in data", head.inner.get("data", ()))):
+    for where, records in pages(head, "data"):
         if records and sum("call_type" in r and "startTime" in r for r in records) * 2 > len(
             records
         ):
@@ -151,30 +150,12 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         .when(ttft < 0)
         .then(pl.lit("first_token_before_start")),
     )
-    fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    if prompts is None:
-        return Batch(frame, fields, _NOTES)
-    told = prompts.read(frame, raw.frame)
-    return Batch(
-        told.frame, fields | told.fields, (*_NOTES, *told.notes), told.parts,
-        prompts.bytes_per_token,
-    )  # fmt: skip
+    return batch_of(frame, FIELDS, _NOTES, raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    paged = "call_type" not in head.columns and "data" in head.inner
-    where = find(head.inner["data"] if paged else head.records)
-    prompts = None
-    if where is not None:
-        prompts = Prompts(
-            where, bytes_per_token=options.bytes_per_token, tokenizer=options.tokenizer,
-            parts=options.text,
-        )  # fmt: skip
-    return Plan(
-        schema=dict.fromkeys((*_TEXTS, *(prompts.where.columns if prompts else ())), pl.String),
-        convert=partial(_convert, prompts=prompts),
-        unwrap="data" if paged else None,
-    )
+    unwrap = page_of(head, "data", unless="call_type")
+    return plan_of(head, options, _TEXTS, _convert, unwrap=unwrap)
 
 
 READER = Reader(

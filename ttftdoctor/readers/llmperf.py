@@ -17,7 +17,7 @@ from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
-from ttftdoctor.spans import failure
+from ttftdoctor.spans import failure, not_streamed
 from ttftdoctor.table import Field
 
 _TEXTS = (
@@ -54,15 +54,17 @@ def _convert(raw: Raw) -> Batch:
     code = raw.text("error_code").str.replace(r"\.0$", "")
     sound = (ttft > 0) & (e2e > 0)
     failed = ~sound.fill_null(False) | (code.is_not_null() & (code != _TOO_FEW_TOKENS))
+    output = raw.count("number_output_tokens")
     frame = raw.select(
         {
             "input_tokens": raw.count("number_input_tokens"),
-            "output_tokens": raw.count("number_output_tokens"),
+            "output_tokens": output,
             "ttft_us": ttft,
             "e2e_us": e2e,
             "status": pl.when(failed).then(failure(code)).otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
-        }
+        },
+        set_aside=pl.when(output > 1).then(not_streamed(ttft, e2e)),
     )
     return batch_of(frame, FIELDS, (_NOTE,), raw=raw)
 

@@ -107,7 +107,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="lmdeploy",
-    title="LMDeploy server log",
+    title="LMDeploy server log (no TTFT)",
     shapes=(Shape.TEXT,),
     recognise=_recognise,
     plan=_plan,

@@ -17,6 +17,7 @@ import polars as pl
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import not_streamed
 from ttftdoctor.table import LINE, Field
 
 _TEXTS = ("name", "ph", "ts", "id", "args")
@@ -102,14 +103,16 @@ def _convert(raw: Raw) -> Batch:
         rows.duration("token_ns", "ns"),
         rows.duration("issue_delay", "ns") + rows.duration("issue_to_done", "ns"),
     )
+    done = rows.duration("complete_ns", "ns")
     frame = rows.select(
         {
             "request_id": rows.text("sample_seq"),
             "start": rows.instant("ts", "us"),
             "ttft_us": first,
-            "e2e_us": rows.duration("complete_ns", "ns"),
+            "e2e_us": done,
             "vantage": pl.lit("client"),
-        }
+        },
+        set_aside=not_streamed(first, done),
     )
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     return Batch(frame.sort(LINE, maintain_order=True), fields, (_NOTE,))

@@ -21,8 +21,10 @@ are made that do.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from ttftdoctor.chains import chained
@@ -30,6 +32,9 @@ from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
 
+#: Blocks of whole prompts put together at a time, and in all: 1.6 GB.
+_STEP = 2**22
+_MOST_BLOCKS = 200_000_000
 _SIZES = (512, 256, 128, 64, 32, 16)
 
 
@@ -155,12 +160,47 @@ def _sessions(frame: pl.DataFrame) -> tuple[pl.DataFrame, bool]:
             pl.col("input").cum_sum().over(over)
             + pl.col("output").fill_null(0).cum_sum().over(over)
             - pl.col("output").fill_null(0)
-        ).alias("input"),
-        pl.col("blocks").list.len().fill_null(0).cum_sum().over(over).alias("until"),
+        ).alias("input")
     )
-    every = frame.group_by(over).agg(pl.col("blocks").explode().drop_nulls().alias("every"))
-    joined = frame.join(every, on=over, how="left", maintain_order="left")
-    return joined.with_columns(pl.col("every").list.head("until").alias("blocks")), True
+    return frame.with_columns(_whole(frame, over)), True
+
+
+def _whole(frame: pl.DataFrame, over: str) -> pl.Series:
+    """``blocks`` of each row after those of the rows before it in its session.
+
+    They grow with the square of a session's length: from :data:`_MOST_BLOCKS` in all rows on,
+    later rows have none.
+    """
+    ordered = frame.select(over, pl.col("blocks").list.drop_nulls()).with_row_index("row")
+    ordered = ordered.sort(over, maintain_order=True)
+    lengths = pl.col("blocks").list.len().fill_null(0).cast(pl.Int64)
+    told = ordered.select(
+        "row", lengths.cum_sum().over(over).alias("until"), lengths.cum_sum().alias("end")
+    )
+    ids = ordered["blocks"].explode(empty_as_null=False, keep_nulls=False).to_numpy()
+    del ordered
+    # Where the session of each row begins in the ids, and how many of them it has.
+    begin, until = np.empty(frame.height, np.int64), np.empty(frame.height, np.int64)
+    begin[told["row"].to_numpy()] = (told["end"] - told["until"]).to_numpy()
+    until[told["row"].to_numpy()] = told["until"].to_numpy()
+    until[np.cumsum(until) > _MOST_BLOCKS] = 0
+    total = np.cumsum(until)
+    edges = np.searchsorted(total, np.arange(0, until.sum() + _STEP, _STEP))
+    made: list[pl.Series] = []
+    for first, last in pairwise([*np.unique(edges).tolist(), len(until)]):
+        some = until[first:last]
+        shift = begin[first:last] - (np.cumsum(some) - some)
+        taken = ids[np.arange(some.sum()) + np.repeat(shift, some)]
+        rows = np.arange(len(some), dtype=np.uint32)
+        lists = pl.DataFrame({"row": np.repeat(rows, some), "blocks": taken})
+        made.append(
+            pl.DataFrame({"row": rows})
+            .join(
+                lists.group_by("row", maintain_order=True).agg("blocks"), on="row", how="left",
+                maintain_order="left",
+            )["blocks"]
+        )  # fmt: skip
+    return pl.concat(made)
 
 
 def _convert(raw: Raw, dialect: _Dialect) -> Batch:
@@ -245,12 +285,18 @@ def _convert(raw: Raw, dialect: _Dialect) -> Batch:
             "turns before, and answers count in their length but have no blocks"
         )
         notes.append("starts of later turns are too early by the time of the answers before")
+        lost = frame["blocks"].null_count() - raw.frame["hash_ids"].null_count()
+        if lost > 0:
+            notes.append(
+                f"whole prompts of all turns would be more than {_MOST_BLOCKS:,} blocks: "
+                f"{lost:,} rows have none"
+            )
     return Batch(result, fields, tuple(notes))
 
 
 READER = Reader(
     "mooncake",
-    "Mooncake, Bailian, GMI and AIPerf traces with block hashes",
+    "Mooncake, Bailian, GMI and AIPerf traces with block hashes (no TTFT)",
     (Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,

@@ -412,7 +412,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="otlp",
-    title="OpenTelemetry spans (OTLP/JSON)",
+    title="OpenTelemetry spans (OTLP/JSON): vLLM, SGLang, GenAI conventions, OpenInference",
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,

@@ -109,7 +109,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="portkey",
-    title="Portkey gateway logs",
+    title="Portkey gateway logs (no TTFT)",
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,

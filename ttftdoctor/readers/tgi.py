@@ -159,7 +159,7 @@ def _plan(head: Head, options: Options) -> Plan:
 
 READER = Reader(
     name="tgi",
-    title="Hugging Face TGI router log",
+    title="Hugging Face TGI router log (no TTFT)",
     shapes=(Shape.JSON, Shape.TEXT),
     recognise=_recognise,
     plan=_plan,

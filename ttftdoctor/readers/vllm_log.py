@@ -312,7 +312,7 @@ def _fields(frame: pl.DataFrame, found: pl.DataFrame, dated: bool) -> dict[str, 
 
 READER = Reader(
     name="vllm-log",
-    title="vLLM server log (request lines, LMCache lines)",
+    title="vLLM server log (request lines, LMCache lines; no TTFT)",
     shapes=(Shape.TEXT, Shape.JSON),
     recognise=_recognise,
     plan=_plan,

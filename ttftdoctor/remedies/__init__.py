@@ -4,8 +4,9 @@ To add a remedy:
 
 1. ``remedies/NAME.py`` with ``REMEDY = Remedy("NAME", ...)``: how it treats the log, what it
    assumes and costs, and which causes it helps.
-2. A case in ``tests/test_remedies.py`` that checks its gain against a server that has it.
-3. Its title in ``report.TITLES``.
+2. Its page in ``manual/remedies/NAME.md``.
+3. A case in ``tests/test_remedies.py`` that checks its gain against a server that has it.
+4. Its title in ``report.TITLES``.
 
 A remedy never computes a gain itself: it changes the :class:`Treatment`, and the log is served
 again with it, so that several remedies compose and their joint gain is computed, never summed.

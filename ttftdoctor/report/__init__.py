@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from ttftdoctor.diagnosis import (
     Verdict,
     WorstRow,
 )
+from ttftdoctor.switches import OPEN, sentence, switch_for
 from ttftdoctor.units import count, figure, milliseconds, minus, seconds, share, tokens
 
 if TYPE_CHECKING:
@@ -279,6 +281,22 @@ def missing(diagnosis: Diagnosis) -> list[str]:
     return [clean(name, 60) for name in sorted(wanted, key=lambda name: -wanted[name])]
 
 
+def how_to_log(diagnosis: Diagnosis, most: int = 4) -> list[str]:
+    """How the formats that were read come to hold the columns that are most wanted.
+
+    Logs that name their fields as they like have no switch: ``inspect`` says what to write.
+    """
+    formats = dict.fromkeys(i.format for i in diagnosis.inputs if i.format not in OPEN)
+    said: dict[str, list[str]] = {}
+    for column in missing(diagnosis)[:most]:
+        for name in formats:
+            switch = switch_for(name, column)
+            if switch is not None:
+                several = f" ({clean(name, 60)})" if len(formats) > 1 else ""
+                said.setdefault(sentence(name, switch), []).append(f"{column}{several}")
+    return [f"{', '.join(columns)}: {text}" for text, columns in said.items()]
+
+
 def findings(diagnosis: Diagnosis) -> list[Finding]:
     """All findings: primary first, what is ruled out last."""
     return sorted(diagnosis.causes, key=lambda f: STATUS_ORDER.index(f.status))
@@ -320,7 +338,9 @@ def _many(n: int, word: str) -> str:
 def _clock(stamp: str) -> str:
     text = clean(stamp, 40)
     if len(text) > 16 and text[10] == "T":
-        return text[:10] + " " + text[11:16] + ("Z" if text.endswith(("Z", "+00:00")) else "")
+        zone = re.search(r"[+-]\d\d:\d\d$", text)
+        shown = "Z" if text.endswith(("Z", "+00:00")) else zone[0] if zone is not None else ""
+        return text[:10] + " " + text[11:16] + shown
     return text.replace("T", " ")
 
 
@@ -852,7 +872,7 @@ def worst_table(diagnosis: Diagnosis) -> Table | None:
                 _called(row, several=several),
                 None if row.session_id is None else clean(row.session_id, 36),
                 None if row.turn is None else count(row.turn),
-                None if row.start is None else clean(row.start, 24),
+                None if row.start is None else clean(row.start, 25),
                 seconds(row.ttft_s),
                 None if row.seconds is None else seconds(row.seconds),
             )
@@ -896,5 +916,10 @@ def about(finding: Finding) -> list[str]:
     if finding.interval is not None:
         said.append(f"Interval: {span(finding.interval, seconds)} per request.")
     if finding.needs:
-        said.append("Needs " + ", ".join(clean(n, 60) for n in finding.needs) + " to be judged.")
+        columns = ", ".join(clean(n, 60) for n in finding.needs)
+        said.append(
+            f"Needs {columns} to be judged."
+            if finding.status == "unjudged"
+            else f"With {columns} in the log it could be told more surely."
+        )
     return said

@@ -22,6 +22,7 @@ from ttftdoctor.report import (
     cost_sentences,
     findings,
     gain_sentence,
+    how_to_log,
     ledger_table,
     missing,
     prefix_sentences,
@@ -49,6 +50,9 @@ from ttftdoctor.units import share
 #: Bytes; a comment may have 65,536 characters.
 LIMIT = 60_000
 ROWS = 24
+#: Lines of a list whose length follows the log: warnings and notes, and inputs with first rejects.
+LINES = 40
+READ_LINES = 100
 
 _SIGN = {"good": "✅", "warn": "⚠️", "bad": "🔴", "unknown": "❔"}
 _PUNCTUATION = re.compile(r"[\\`*\[\]|~]")
@@ -65,32 +69,40 @@ def render(diagnosis: Diagnosis) -> str:
 def fitted(head: Sequence[str], details: Sequence[tuple[str, str]]) -> str:
     """Parts with an empty line between them, under the limit.
 
-    The largest of ``details`` (name, text) are left out and named until it all fits.
+    The largest of ``details`` (name, text) are left out until it all fits, and named with the
+    number of their lines.
     """
     details = list(details)
     left_out: list[str] = []
     while True:
         parts = [*head, *(text for _, text in details)]
         if left_out:
-            parts.append("Left out here for size: " + ", ".join(left_out) + ".")
+            parts.append("Left out here for size: " + ", ".join(left_out) + "; see `--json`.")
         text = "\n\n".join(part for part in parts if part) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
         if not details:
             return _cut(text)
-        name, _ = max(details, key=lambda item: len(item[1].encode()))
+        name, part = max(details, key=lambda item: len(item[1].encode()))
         details = [item for item in details if item[0] != name]
-        left_out.append(name)
+        left_out.append(f"{name} ({_lines(part)})")
+
+
+def _lines(text: str) -> str:
+    n = sum(1 for line in text.splitlines() if line.strip())
+    return f"{n:,} line" if n == 1 else f"{n:,} lines"
 
 
 def _cut(text: str) -> str:
     kept, size = [], 200
-    for line in text.splitlines():
+    lines = text.splitlines()
+    for line in lines:
         size += len(line.encode()) + 1
         if size > LIMIT:
             break
         kept.append(line)
-    return "\n".join([*kept, "", "The rest is left out here for size; see `--json`."]) + "\n"
+    rest = _lines("\n".join(lines[len(kept) :]))
+    return "\n".join([*kept, "", f"{rest} more are left out here for size; see `--json`."]) + "\n"
 
 
 def escape(text: object, limit: int = 1_000) -> str:
@@ -161,9 +173,9 @@ def _head(d: Diagnosis) -> list[str]:
     if target:
         out.append(f"**Target:** {target}")
     if d.warnings:
-        out.append("**Warnings**\n\n" + listed(d.warnings))
+        out.append("**Warnings**\n\n" + listed(d.warnings, LINES))
     if d.evidence.notes:
-        out.append("**Notes on the evidence**\n\n" + listed(d.evidence.notes))
+        out.append("**Notes on the evidence**\n\n" + listed(d.evidence.notes, LINES))
     return out
 
 
@@ -198,7 +210,7 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
     matrix = turn_by_length(d)
     for table in [*tables, *([matrix] if matrix else [])]:
         out.append((table.title, fold(table.title, table_of(table))))
-    costs = listed([*cost_sentences(d), " ".join(prefix_sentences(d))])
+    costs = listed([*cost_sentences(d), " ".join(prefix_sentences(d))], LINES)
     out.append(("Cost of a token", fold("Cost of a token, repeated prefix", costs)))
     rows, examples = worst_table(d), listed(worked_examples(d))
     if rows is not None or examples:
@@ -212,23 +224,36 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
             for f in findings(d)
             if about(f) and f.status != "ruled_out"
         ]
+        said += [f"- To have {escape(text)}" for text in how_to_log(d)]
         body = table_of(causes, 100) + "\n\n" + "\n".join(said)
         why = "\n".join(f"- {_code(name)}: {escape(text)}" for name, text in ruled_out(d))
         if why:
             body += "\n\n**Ruled out**\n\n" + why
         out.append((causes.title, fold(causes.title, body)))
-    read = "\n".join(
-        ("  - " if line.startswith(" ") else "- ") + escape(line.strip())
-        for line in read_sentences(d)
-    )
-    out.append(("What was read", fold("What was read", read)))
+    out.append(("What was read", fold("What was read", _read(read_sentences(d)))))
     out.append(("version", f"ttftdoctor {escape(d.version, 40)}"))
     return out
 
 
-def listed(lines: Iterable[str]) -> str:
-    """A list, escaped."""
-    return "\n".join(f"- {escape(line)}" for line in lines)
+def _read(sentences: Sequence[str]) -> str:
+    """What was read; of many inputs the first, and what is said of all of them."""
+    last = 2  # how many TTFTs are usable, and how the evidence was come by
+    lines = [
+        ("  - " if line.startswith(" ") else "- ") + escape(line.strip()) for line in sentences
+    ]
+    more = len(lines) - READ_LINES - last
+    if more > 0:
+        lines[READ_LINES:-last] = [f"- … {more:,} more in `--json`."]
+    return "\n".join(lines)
+
+
+def listed(lines: Iterable[str], limit: int | None = None) -> str:
+    """A list, escaped, of at most ``limit`` lines, with what is left out counted below them."""
+    lines = list(lines)
+    kept = [f"- {escape(line)}" for line in lines[:limit]]
+    if len(kept) < len(lines):
+        kept.append(f"- … {len(lines) - len(kept):,} more in `--json`.")
+    return "\n".join(kept)
 
 
 def fold(name: str, body: str) -> str:

@@ -34,6 +34,7 @@ from ttftdoctor.report import (
     cost_sentences,
     findings,
     gain_sentence,
+    how_to_log,
     ledger_table,
     missing,
     prefix_sentences,
@@ -159,8 +160,10 @@ class Page:
         figures = ttft_figures(d)
         short = figures.replace(f", p50 {seconds(d.population.ttft_p50_s)}", "")
         whom = who(d)[:2]
-        lines = [" · ".join(parts) for parts in ([*whom, figures], [*whom, short], [whom[0], short])]
-        banner.append(f"  {next((line for line in lines if len(line) <= room), cut(lines[-1], room))}")
+        ways = ([*whom, figures], [*whom, short], [whom[0], short])
+        lines = [" · ".join(parts) for parts in ways]
+        fitting = next((line for line in lines if len(line) <= room), cut(lines[-1], room))
+        banner.append(f"  {fitting}")
         headline = Grid.grid(padding=(0, 1))
         headline.add_column(no_wrap=True)
         headline.add_column(max_width=self.measure - len(mark) - 1, overflow="fold")
@@ -257,17 +260,19 @@ class Page:
         out += self._worst(d)
         out += self._causes(d)
         experiment = d.verdict.experiment
-        if len(d.verdict.next_steps) > 1 or experiment is not None:
-            out += self._section("Next steps")
-            out += [
-                self._paragraph(f"{at}. {clean(step)}", hang=3)
-                for at, step in enumerate(d.verdict.next_steps, 1)
-            ]
+        out += self._section("Next steps")
+        out += [
+            self._paragraph(f"{at}. {clean(step)}", hang=3)
+            for at, step in enumerate(d.verdict.next_steps, 1)
+        ]
         if experiment is not None:
             out.append(self._paragraph(f"To prove it: {clean(experiment.text)}", hang=3))
             if experiment.command:
                 lines = _continued(self._command(d), self.width - 3)
                 out += [Text(f"   {line}", style="bold", overflow="fold") for line in lines]
+        out.append(
+            self._paragraph(f"More about it: ttftdoctor explain {clean(d.verdict.primary_cause)}")
+        )
         out += self._section("What was read")
         out.append(self._paragraph(" · ".join(who(d)) + "."))
         for sentence in read_sentences(d):
@@ -324,6 +329,7 @@ class Page:
             want = ", ".join(clean(n, 60) for n in needs) or "more than this log has"
             text = f"{self.dot} {want} would decide: {', '.join(names)}"
             out.append(self._paragraph(text, hang=2))
+        out += [self._paragraph(f"{self.dot} to have {said}", hang=2) for said in how_to_log(d)]
         why = ruled_out(d)
         if why:
             out += [Text(), Text("Ruled out", style="bold")]

@@ -1,0 +1,1 @@
+"""The HTML pages: one file each, offline, with charts; ``shell`` makes a page of parts."""

@@ -1,0 +1,124 @@
+"""The first screen: the verdict, how sure, where, three numbers that prove it, what to do first."""
+
+from __future__ import annotations
+
+from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.pages.heading import heading
+from ttftdoctor.pages.ledger import reading
+from ttftdoctor.pages.markup import bars, esc, listed, sentence
+from ttftdoctor.pages.proof import proof
+from ttftdoctor.pages.shell import brand
+from ttftdoctor.prefixes.sections import headline
+from ttftdoctor.report import (
+    badge,
+    best_remedy,
+    confidence,
+    cost_sentences,
+    gain_sentence,
+    ledger_groups,
+    missing,
+    prefix_sentences,
+    primary,
+    remedy_name,
+    scope,
+    severity,
+    slo_sentence,
+    title,
+    ttft_figures,
+    who,
+)
+from ttftdoctor.units import seconds, share
+
+#: Sentences of evidence on the first screen; all of them stand in the reading.
+FEW = 3
+
+
+def opening(d: Diagnosis) -> str:
+    """The first screen and the warnings below it."""
+    v = d.verdict
+    facts = [f"<code>{esc(v.primary_cause)}</code> {esc(title(v.primary_cause))}"]
+    if v.primary_cause != "insufficient_data":
+        facts.append(esc(confidence(v.confidence)))
+        facts.append(esc(scope(v), 600))
+    parts = [
+        brand(d.version, who(d)),
+        heading(badge(v), severity(v), v.headline, facts, proof(d), _levels(d)),
+        f'<div class="answer"><section><h2>Why</h2>{_why(d)}</section>',
+        f'<section class="do">{_do(d)}</section></div>',
+    ]
+    if d.warnings:
+        parts.append(f'<section class="warnings"><h2>Warnings</h2>{listed(d.warnings)}</section>')
+    return "\n".join(parts)
+
+
+def _levels(d: Diagnosis) -> str:
+    """Today's TTFT, and how many met the target; empty without a TTFT."""
+    if d.population.with_ttft == 0:
+        return ""
+    return " ".join(filter(None, [sentence(ttft_figures(d)), slo_sentence(d)]))
+
+
+def _why(d: Diagnosis) -> str:
+    finding = primary(d)
+    evidence = [sentence(s.text) for s in finding.evidence] if finding else []
+    groups = ledger_groups(d)
+    if d.verdict.primary_cause == "healthy" and groups:
+        evidence = [*evidence[: FEW - 1], reading(groups)]
+    out = [listed(evidence[:FEW] or prefix_sentences(d), "evidence")]
+    told = _all_the_same(d) if d.verdict.primary_cause == "insufficient_data" else []
+    if told:
+        out.append(f"<h3>What it tells all the same</h3>{listed(told, 'evidence')}")
+    for a in d.verdict.amplifiers:
+        part = f", {share(a.share_of_ttft)} of TTFT" if a.share_of_ttft is not None else ""
+        out.append(
+            f'<p class="amplifier"><b>Made worse by</b> <code>{esc(a.id)}</code>{esc(part)}: '
+            f"{esc(a.text.rstrip('.'))}.</p>"
+        )
+    known = {a.id for a in d.verdict.amplifiers}
+    others = [c for c in d.verdict.contributing if c not in known]
+    if others:
+        names = ", ".join(f"<code>{esc(c)}</code>" for c in others)
+        out.append(f'<p class="amplifier"><b>Also</b> {names}</p>')
+    return "".join(out)
+
+
+def _all_the_same(d: Diagnosis) -> list[str]:
+    """What is known without an answer: what prompts share, what it costs, how long they wait."""
+    out = [sentence(ttft_figures(d))] if d.population.with_ttft else []
+    if d.prefix is not None and d.prefix.ladder is not None:
+        out.append(headline(d.prefix))
+    if d.repeated_prefix.input_tokens:
+        out += prefix_sentences(d)[: 1 if out else 3]
+    line = d.cost_lines.prefill
+    if line is not None and line.ms_per_1k_tokens > 0:
+        out += cost_sentences(d)[:1]
+    return out
+
+
+def _do(d: Diagnosis) -> str:
+    v, remedy = d.verdict, best_remedy(d)
+    healthy = v.primary_cause == "healthy"
+    out = []
+    if remedy is not None:
+        out.append(f'<h2>Do first</h2><p class="first">{esc(remedy_name(remedy))}</p>')
+        out.append(f"<p>{esc(gain_sentence(remedy, d.population.ttft_mean_s))}</p>")
+        before, after = d.population.ttft_mean_s, remedy.ttft_mean_s
+        if before and after is not None:
+            out.append(
+                bars([("today", before, seconds(before), "now"),
+                      ("then", after, seconds(after), "then")])
+            )  # fmt: skip
+        if remedy.cost:
+            out.append(f'<p class="quiet">Cost: {esc(remedy.cost)}</p>')
+    elif healthy:
+        out.append("<h2>Do first</h2><p>Nothing needs to be done.</p>")
+    if v.next_steps:
+        level = "h3" if out else "h2"
+        steps = "".join(f"<li>{esc(step)}</li>" for step in v.next_steps)
+        out.append(f"<{level}>Next</{level}><ol>{steps}</ol>")
+    want = missing(d) if v.primary_cause == "insufficient_data" else []
+    if want:
+        names = " ".join(f"<code>{esc(name)}</code>" for name in want)
+        level = "h3" if out else "h2"
+        out.append(f"<{level}>Missing in the log</{level}><p>{names}</p>")
+    return "".join(out)
