@@ -49,7 +49,7 @@ def every_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that say the same stay as many as they are: tests of readers write one several times."""
 
     def as_they_are(requests: Any, *_: Any, **__: Any) -> Any:
-        from ttftdoctor.layers import Once
+        from ttftdoctor.intake.layers import Once
 
         none = requests.head(0).select("source", "line")
         return Once(requests, none.with_columns(reason=None), none)

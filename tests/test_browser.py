@@ -21,11 +21,10 @@ from test_compare import by_hand
 from test_page import crowded
 
 import ttftdoctor
-from ttftdoctor import png
 from ttftdoctor.comparisons import page as compare_page
 from ttftdoctor.errors import UsageError
 from ttftdoctor.gate import page as check_page
-from ttftdoctor.pages import images
+from ttftdoctor.pages import images, png
 from ttftdoctor.report import html
 
 sync_api = pytest.importorskip("playwright.sync_api")

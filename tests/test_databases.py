@@ -24,10 +24,10 @@ import pytest
 from reading import START_S
 
 import ttftdoctor
-from ttftdoctor.databases import open_rows, statement
 from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.readers import Options
+from ttftdoctor.sources.databases import open_rows, statement
 
 try:
     import psycopg
@@ -224,7 +224,7 @@ def test_types_arrive_as_they_are(server: str) -> None:
 
 def test_a_query_is_read_in_batches(spend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is held at a time follows the bytes of the rows, not their number."""
-    monkeypatch.setattr("ttftdoctor.databases.BATCH_BYTES", 2**18)
+    monkeypatch.setattr("ttftdoctor.sources.databases.BATCH_BYTES", 2**18)
     query = """SELECT n AS id, timestamp '2026-08-01' + n * interval '1 s' AS start_time,
       0.5 AS ttft_s, n AS input_tokens, repeat('x', 2000) AS text
       FROM generate_series(1, 20000) AS n -- a comment at the end"""

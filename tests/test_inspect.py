@@ -15,8 +15,8 @@ import ttftdoctor
 from ttftdoctor import catalog
 from ttftdoctor.cli import app
 from ttftdoctor.inspection import Inspection, inspect_log
+from ttftdoctor.inspection.invariants import Check, check_log
 from ttftdoctor.intake import read_log
-from ttftdoctor.invariants import Check, check_log
 from ttftdoctor.switches import ELSEWHERE, INSTEAD, NEVER, OPEN, SWITCHES, switch_for
 from ttftdoctor.table import COLUMNS
 

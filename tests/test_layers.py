@@ -23,33 +23,33 @@ PACKAGE = Path(ttftdoctor.__file__).parent
 #: The floors, from ground to roof; ``FOLDER.*`` stands for the members of a folder, and a folder's
 #: own name for its ``__init__`` (the contract). ``measure`` is a staircase of its own.
 FLOORS = (
-    "errors units stats wrappings treatment table chains rendering prefixes prefixes.records "
-    "measure measure.kernels fields switches",
-    "diagnosis layers addresses zones",
-    "stores web databases sqlite_rows local_time",
+    "errors units stats sources.wrappings treatment table chains rendering prefixes "
+    "prefixes.records measure measure.kernels mapping.fields switches outputs",
+    "diagnosis intake.layers sources.addresses zones",
+    "sources.stores sources.web sources.databases sources.sqlite_rows local_time",
     "sources prompts evidence hardware contrasts contrasts.records comparisons comparisons.records "
     "gate gate.records",
     "mapping",
-    "readers manner causes remedies report measure.trie simulator.scenario simulator.cache "
+    "readers mapping.manner causes remedies report measure.trie simulator.scenario simulator.cache "
     "prefixes.document gate.rules gate.metrics gate.words",
     "measure.caches prefixes.kinds prefixes.texts gate.reports gate.policy reading spans manual "
     "pages pages.markup",
     "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
-    "sglang manual.terminal csv_tables openmetrics pages.figures pages.heading",
+    "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "
     "pages.intervals pages.turns pages.tokens pages.ledger pages.load pages.gains pages.waste",
     "measure.load simulator.server simulator.treat prefixes.charts gate.estimate gate.warmup "
     "gate.trend",
     "measure.lines measure.queues simulator.faults pages.opening pages.reuse",
-    "measure.slots pages.review png",
+    "measure.slots pages.review pages.png",
     "measure.ledger measure.servers simulator.truth pages.images",
     "measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "measure.worst measure.mix prices simulator.log",
     "readers.* causes.* remedies.* report.*",
-    "catalog simulator gate.reports.* proposal",
-    "mixed guide pictures gate.page",
+    "catalog simulator gate.reports.* mapping.proposal",
+    "intake.mixed guide pages.pictures gate.page",
     "intake gate.forms gate.packed",
-    "contrasts.columns contrasts.words prefixes.export invariants",
+    "contrasts.columns contrasts.words prefixes.export inspection.invariants",
     "contrasts.rank contrasts.terminal choose",
     "measure.weigh comparisons.hindcast",
     "comparisons.judge examine prefixes.ladder prefixes.metrics gate.even",
@@ -61,7 +61,7 @@ FLOORS = (
     "prefixes.exact gate.history_report",
     "prefixes.look",
     "comparisons.portrait comparisons.report inspection run prefixes.terminal prefixes.markdown",
-    "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection_screen",
+    "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection.screen",
     "api gate.flow",
     "gate.shelf",
     "cli",

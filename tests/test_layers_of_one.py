@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ttftdoctor.intake import Log, read_log
-from ttftdoctor.layers import REPEATED, SEEN, Once, once
+from ttftdoctor.intake.layers import REPEATED, SEEN, Once, once
 from ttftdoctor.table import LINE, SCHEMA, SET_ASIDE
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"

@@ -20,9 +20,9 @@ from ttftdoctor.cli import app
 from ttftdoctor.errors import InputError, UnknownFormat, UsageError
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.local_time import in_zone
-from ttftdoctor.manner import manner, reading_as
 from ttftdoctor.mapping import find_mapping, lines_of, read_mapping
-from ttftdoctor.proposal import Proposal, propose, quoted
+from ttftdoctor.mapping.manner import manner, reading_as
+from ttftdoctor.mapping.proposal import Proposal, propose, quoted
 from ttftdoctor.sources import Source
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -19,7 +19,7 @@ from polars.testing import assert_frame_equal
 from ttftdoctor.errors import InputError, UnknownFormat
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.sources import Shape, Source
-from ttftdoctor.wrappings import replica_of_path, wrapping_of
+from ttftdoctor.sources.wrappings import replica_of_path, wrapping_of
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
 FLAT_TOO = ("eight_turns", "healthy", "peak_hour")
@@ -214,7 +214,7 @@ def test_a_line_that_never_ends_is_given_up(
 ) -> None:
     good = [WRAPS["cri"](line) for line in lines_of("litellm")]
     endless = [f"{STAMP} stderr P {'x' * 500}" for _ in range(200)]
-    monkeypatch.setattr("ttftdoctor.mixed.MAX_LINE_BYTES", 20_000)
+    monkeypatch.setattr("ttftdoctor.intake.mixed.MAX_LINE_BYTES", 20_000)
     monkeypatch.setattr("ttftdoctor.sources.CHUNK_BYTES", 4096)
     monkeypatch.setattr("ttftdoctor.sources.HEAD_BYTES", 40_000)
     log = read(tmp_path / "endless.log", good + endless + good)

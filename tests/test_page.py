@@ -27,13 +27,13 @@ from test_compare import by_hand
 from typer.testing import CliRunner
 
 import ttftdoctor
-from ttftdoctor import pages, png
+from ttftdoctor import pages
 from ttftdoctor.cli import app
 from ttftdoctor.comparisons import page as compare_page
 from ttftdoctor.diagnosis import ACCOUNTS, Bin, Charts, Diagnosis, SessionWaste, WorstRow
 from ttftdoctor.errors import UsageError
 from ttftdoctor.gate import page as check_page
-from ttftdoctor.pages import images
+from ttftdoctor.pages import images, png
 from ttftdoctor.pages.gains import unchanged
 from ttftdoctor.pages.markup import data_text, esc, label, listed
 from ttftdoctor.pages.proof import proof

@@ -24,10 +24,10 @@ import zstandard
 from reading import ROOT, SAMPLES
 
 import ttftdoctor
-from ttftdoctor.addresses import is_address, label, shown, split
 from ttftdoctor.errors import InputError
 from ttftdoctor.intake import read_log
 from ttftdoctor.sources import Source, expand
+from ttftdoctor.sources.addresses import is_address, label, shown, split
 
 LOG = (SAMPLES / "eight_turns.jsonl").read_bytes()
 LINES = LOG.splitlines(keepends=True)
@@ -244,7 +244,7 @@ def test_redirects_are_followed_without_the_password() -> None:
 def test_an_encrypted_connection_is_not_left() -> None:
     import urllib.request
 
-    from ttftdoctor.web import _Redirect
+    from ttftdoctor.sources.web import _Redirect
 
     request = urllib.request.Request("https://127.0.0.1/log")
     with pytest.raises(InputError, match="not safe"):
@@ -252,7 +252,7 @@ def test_an_encrypted_connection_is_not_left() -> None:
 
 
 def test_a_server_that_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttftdoctor.web.PATIENCE_S", 0.3)
+    monkeypatch.setattr("ttftdoctor.sources.web.PATIENCE_S", 0.3)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -425,7 +425,7 @@ def test_errors_of_a_store_say_what_to_do(aws: Any, monkeypatch: pytest.MonkeyPa
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
-    monkeypatch.setattr("ttftdoctor.stores.PATIENCE_S", 1)
+    monkeypatch.setattr("ttftdoctor.sources.stores.PATIENCE_S", 1)
     monkeypatch.setenv("AWS_ENDPOINT_URL", nobody)
     with pytest.raises(InputError, match="does not answer"):
         read_log(["s3://logs/day=00/part.plain.jsonl"])
@@ -441,7 +441,7 @@ def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_store_that_is_silent(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttftdoctor.stores.PATIENCE_S", 0.2)
+    monkeypatch.setattr("ttftdoctor.sources.stores.PATIENCE_S", 0.2)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
@@ -467,7 +467,7 @@ def test_who_may_not_read_is_told(aws: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_object_that_changes_is_not_mixed(aws: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ttftdoctor.stores.PART_BYTES", 2**20)
+    monkeypatch.setattr("ttftdoctor.sources.stores.PART_BYTES", 2**20)
     aws.put_object(Bucket="logs", Key="grows.jsonl", Body=LOG * 300)
     with closing(Source("s3://logs/grows.jsonl")) as source:
         aws.put_object(Bucket="logs", Key="grows.jsonl", Body=LOG * 301)
@@ -498,7 +498,7 @@ def test_the_other_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     obstore = pytest.importorskip("obstore")
     from obstore.store import MemoryStore
 
-    from ttftdoctor import stores
+    from ttftdoctor.sources import stores
 
     memory = MemoryStore()
     obstore.put(memory, "a/log.jsonl", LOG)

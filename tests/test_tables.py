@@ -24,10 +24,10 @@ from prometheus_client.parser import text_string_to_metric_families as metrics_o
 from typer.testing import CliRunner
 
 import ttftdoctor
-from ttftdoctor import csv_tables, openmetrics
 from ttftdoctor.cli import app
-from ttftdoctor.csv_tables import COLUMNS, guarded
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, Input, Slice
+from ttftdoctor.outputs import csv_tables, openmetrics
+from ttftdoctor.outputs.csv_tables import COLUMNS, guarded
 from ttftdoctor.report import clean, markdown
 
 ROOT = Path(__file__).parents[1]
@@ -431,7 +431,7 @@ def test_neither_is_loaded_unless_asked_for() -> None:
     code = (
         "import sys\nfrom ttftdoctor.cli import app\nfrom typer.testing import CliRunner\n"
         f"CliRunner().invoke(app, ['diagnose', {HEALTHY!r}, '--json', '-'])\n"
-        "print(sorted({'ttftdoctor.csv_tables', 'ttftdoctor.openmetrics'} & set(sys.modules)))"
+        "print(sorted(m for m in sys.modules if m.startswith('ttftdoctor.outputs.')))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120

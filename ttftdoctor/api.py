@@ -51,14 +51,14 @@ def to_html(diagnosis: Diagnosis) -> str:
 
 def to_csv(diagnosis: Diagnosis) -> dict[str, str]:
     """Every table as CSV, by file name."""
-    from ttftdoctor.csv_tables import tables
+    from ttftdoctor.outputs.csv_tables import tables
 
     return tables(diagnosis)
 
 
 def to_openmetrics(diagnosis: Diagnosis) -> str:
     """A page of metrics for Prometheus."""
-    from ttftdoctor import openmetrics
+    from ttftdoctor.outputs import openmetrics
 
     return openmetrics.render(diagnosis)
 

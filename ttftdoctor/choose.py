@@ -24,7 +24,7 @@ from ttftdoctor.contrasts.select import select
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
-from ttftdoctor.manner import manner
+from ttftdoctor.mapping.manner import manner
 from ttftdoctor.measure.rows import COVERED, Index, Mask, Rows, prepare
 from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER

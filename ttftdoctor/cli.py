@@ -271,7 +271,7 @@ def inspect(
         _distinct({"--propose": propose}, logs)
         from ttftdoctor.errors import InputError
         from ttftdoctor.inspection import inspect_log, proposal_of
-        from ttftdoctor.inspection_screen import print_proposal, print_to
+        from ttftdoctor.inspection.screen import print_proposal, print_to
         from ttftdoctor.run import read
 
         try:
@@ -1279,7 +1279,7 @@ def _clear_progress(quiet: bool) -> None:
 
 def _manner(mapping: str | None, timezone: str | None) -> AbstractContextManager[Any]:
     """How all logs of the command are read, beside what it hands down itself."""
-    from ttftdoctor.manner import reading_as
+    from ttftdoctor.mapping.manner import reading_as
 
     return reading_as(mapping=mapping, timezone=timezone)
 
@@ -1410,7 +1410,7 @@ def _csv_targets(folder: str | None) -> dict[str, str | None]:
     """The files that ``--csv`` writes, by what to call them in an error."""
     if folder is None:
         return {}
-    from ttftdoctor.csv_tables import COLUMNS
+    from ttftdoctor.outputs.csv_tables import COLUMNS
 
     return {f"--csv ({name})": str(Path(folder) / name) for name in COLUMNS}
 
@@ -1429,7 +1429,7 @@ def _write_images(diagnosis: Any, folder: str | None) -> list[str]:
     if folder is None:
         return []
     from ttftdoctor.pages.images import images
-    from ttftdoctor.png import write
+    from ttftdoctor.pages.png import write
 
     write(images(diagnosis), Path(folder))
     return [folder]
@@ -1438,7 +1438,7 @@ def _write_images(diagnosis: Any, folder: str | None) -> list[str]:
 def _write_beside(diagnosis: Any, csv: str | None, openmetrics: str | None) -> list[str]:
     """Write the tables and the page of metrics, where they were asked for; where they went."""
     if csv is not None:
-        from ttftdoctor.csv_tables import tables
+        from ttftdoctor.outputs.csv_tables import tables
 
         try:
             Path(csv).mkdir(parents=True, exist_ok=True)
@@ -1447,7 +1447,7 @@ def _write_beside(diagnosis: Any, csv: str | None, openmetrics: str | None) -> l
         except OSError as error:
             raise UsageError("cannot write the tables", where=csv, why=error.strerror) from None
     if openmetrics is not None:
-        from ttftdoctor.openmetrics import render
+        from ttftdoctor.outputs.openmetrics import render
 
         _put_at_once(render(diagnosis), openmetrics)
     return [target for target in (csv, openmetrics) if target is not None]

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from ttftdoctor import catalog
 from ttftdoctor.errors import UsageError
-from ttftdoctor.manner import manner
 from ttftdoctor.mapping import find_mapping
-from ttftdoctor.proposal import MOST_UNUSED, Unused
+from ttftdoctor.mapping.manner import manner
+from ttftdoctor.mapping.proposal import MOST_UNUSED, Unused
 from ttftdoctor.readers import Clock, Options, Reader
 from ttftdoctor.sources import Head
 

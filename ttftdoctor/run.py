@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
-from ttftdoctor.addresses import shown
 from ttftdoctor.choose import Only, kept
 from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo, Verdict
 from ttftdoctor.errors import TTFTDoctorError
@@ -20,9 +19,10 @@ from ttftdoctor.experiment import arguments, expecting, filled
 from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
-from ttftdoctor.manner import manner, reading_as
+from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings, why_little
+from ttftdoctor.sources.addresses import shown
 from ttftdoctor.treatment import Treatment
 from ttftdoctor.units import share
 from ttftdoctor.verdict import decide
@@ -180,7 +180,7 @@ def study(
         diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, till)
         diagnosis = replace(diagnosis, prefix=prefix.result())
     if draw:
-        from ttftdoctor.pictures import complete
+        from ttftdoctor.pages.pictures import complete
 
         charts = complete(
             diagnosis.charts, examined.rows, examined.ledger, examined.replay, diagnosis.remedies,

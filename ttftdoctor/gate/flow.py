@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-from ttftdoctor.addresses import label as label_of
 from ttftdoctor.choose import Only, kept
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
 from ttftdoctor.gate.baseline import Baseline, merged
@@ -27,6 +26,7 @@ from ttftdoctor.measure.rows import Rows
 from ttftdoctor.remedies import Settings
 from ttftdoctor.run import read, study, tool_version
 from ttftdoctor.sources import expand
+from ttftdoctor.sources.addresses import label as label_of
 
 #: What stands near the head of a baseline file.
 _MARK = b'"ttftdoctor.baseline/'

@@ -23,8 +23,8 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import AskUser, InputError
-from ttftdoctor.fields import Place, columns_of, number_of, places
 from ttftdoctor.mapping import STAMPS, MappingFile, column_named, names, pick
+from ttftdoctor.mapping.fields import Place, columns_of, number_of, places
 from ttftdoctor.prompts import PARTS_NAMED, Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import Threads

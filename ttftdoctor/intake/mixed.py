@@ -1,8 +1,8 @@
 """A file that holds more than one log: taken apart, so that each reader gets the lines it claims.
 
-Lines may be wrapped (containers, the journal, syslog: see :mod:`ttftdoctor.wrappings`), come from
-several writers at once, or be of several formats: text between JSON records, or JSON records of
-two shapes. Such a file is read through once and its lines are laid into files of their own, one
+Lines may be wrapped (containers, the journal, syslog: :mod:`ttftdoctor.sources.wrappings`), come
+from several writers at once, or be of several formats: text between JSON records, or JSON records
+of two shapes. Such a file is read through once and its lines are laid into files of their own, one
 for each writer and reader, which are then read as any other log. Memory stays bounded; the numbers
 of lines stay those of the file. A file that is one log of one format, as nearly all are, is handed
 on as it is.
@@ -24,8 +24,8 @@ from ttftdoctor import catalog
 from ttftdoctor.errors import InputError
 from ttftdoctor.readers import Reader
 from ttftdoctor.sources import MAX_LINE_BYTES, Head, Lines, Pile, Shape, Source, parse_block
+from ttftdoctor.sources.wrappings import Wrapping, replica_of_path
 from ttftdoctor.table import LINE
-from ttftdoctor.wrappings import Wrapping, replica_of_path
 
 #: Writers told apart in one file; the lines of more are laid together.
 MOST_WRITERS = 200

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ttftdoctor.addresses import STORES, lacking, scheme_of
 from ttftdoctor.errors import InputError
+from ttftdoctor.sources.addresses import STORES, lacking, scheme_of
 
 #: Bytes asked for at a time of an object.
 PART_BYTES = 8 * 2**20

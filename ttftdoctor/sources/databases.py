@@ -20,8 +20,8 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
-from ttftdoctor.addresses import lacking, scheme_of, shown, split
 from ttftdoctor.errors import InputError, UsageError
+from ttftdoctor.sources.addresses import lacking, scheme_of, shown, split
 
 #: Rows of the first batch, and bytes that later ones should have.
 FIRST_ROWS = 50

@@ -32,10 +32,17 @@ from typing import IO, Any, TypeVar
 import numpy as np
 import polars as pl
 
-from ttftdoctor.addresses import STORES, held_whole, is_address, is_database, scheme_of, shown
 from ttftdoctor.errors import InputError
+from ttftdoctor.sources.addresses import (
+    STORES,
+    held_whole,
+    is_address,
+    is_database,
+    scheme_of,
+    shown,
+)
+from ttftdoctor.sources.wrappings import Wrapping, wrapping_of
 from ttftdoctor.table import LINE
-from ttftdoctor.wrappings import Wrapping, wrapping_of
 
 #: Bytes of log text turned into one raw frame at a time; bounds memory for any log size.
 CHUNK_BYTES = 16 * 2**20
@@ -204,7 +211,7 @@ def expand(paths: list[str]) -> list[str]:
 
 
 def _objects(path: str) -> list[str]:
-    from ttftdoctor.stores import expand as objects
+    from ttftdoctor.sources.stores import expand as objects
 
     return objects(path, lambda key: _looks_like_log(Path(key)))
 
@@ -218,14 +225,14 @@ def open_address(address: str, query: str | None = None) -> io.BufferedReader:
         If it is not there or may not be read.
     """
     if is_database(address):
-        from ttftdoctor.databases import open_rows
+        from ttftdoctor.sources.databases import open_rows
 
         return open_rows(address, query)
     if scheme_of(address) in STORES:
-        from ttftdoctor.stores import open_object
+        from ttftdoctor.sources.stores import open_object
 
         return open_object(address)
-    from ttftdoctor.web import open_page
+    from ttftdoctor.sources.web import open_page
 
     return open_page(address)
 
@@ -481,7 +488,7 @@ class Source:
 
     def _database_head(self) -> Head:
         """The head of a table in an SQLite file, which is read as JSON lines."""
-        from ttftdoctor.sqlite_rows import open_table
+        from ttftdoctor.sources.sqlite_rows import open_table
 
         if self._packed is None and self._given is None and os.path.isfile(self.path):
             rows = open_table(self.path, self.path)
@@ -586,7 +593,7 @@ class Source:
                 self._whole = self._rest("Parquet")
             return pl.scan_parquet(io.BytesIO(self._whole))
         if self._address is not None:
-            from ttftdoctor.stores import scan_options
+            from ttftdoctor.sources.stores import scan_options
 
             return pl.scan_parquet(
                 self._address, glob=False, storage_options=scan_options(self._address)

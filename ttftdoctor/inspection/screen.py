@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ttftdoctor.inspection import Inspection
-from ttftdoctor.invariants import Check
-from ttftdoctor.manner import manner
-from ttftdoctor.proposal import Proposal, Unused
+from ttftdoctor.inspection.invariants import Check
+from ttftdoctor.mapping.manner import manner
+from ttftdoctor.mapping.proposal import Proposal, Unused
 from ttftdoctor.report import clean
 from ttftdoctor.switches import sentence
 from ttftdoctor.units import figure, seconds, share

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 from urllib.parse import unquote
 
-from ttftdoctor.addresses import WEB, scheme_of, shown, split
 from ttftdoctor.errors import InputError
+from ttftdoctor.sources.addresses import WEB, scheme_of, shown, split
 
 #: Seconds without a sign of life.
 PATIENCE_S = 30

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 import polars as pl
 
-from ttftdoctor.addresses import is_database, shown
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import AskUser, InputError, UnknownFormat, UsageError
 from ttftdoctor.guide import (
@@ -25,11 +24,12 @@ from ttftdoctor.guide import (
     together,
     zone_notes,
 )
-from ttftdoctor.layers import Once, once
-from ttftdoctor.mixed import Part, Parts, parts_of
-from ttftdoctor.proposal import propose, unused_fields
+from ttftdoctor.intake.layers import Once, once
+from ttftdoctor.intake.mixed import Part, Parts, parts_of
+from ttftdoctor.mapping.proposal import propose, unused_fields
 from ttftdoctor.readers import Options, Raw
 from ttftdoctor.sources import Shape, Source, ahead, expand
+from ttftdoctor.sources.addresses import is_database, shown
 from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
 
 #: How many rejects are shown with their line.

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttftdoctor.errors import AskUser, TTFTDoctorError
-from ttftdoctor.fields import Place, Trait, leaves, number_of, trait
 from ttftdoctor.mapping import HELPERS, STAMPS
+from ttftdoctor.mapping.fields import Place, Trait, leaves, number_of, trait
 from ttftdoctor.prompts import find
 from ttftdoctor.readers import Options, Plan
 from ttftdoctor.readers.flat import matched, normal, records_of, units_of

@@ -11,9 +11,9 @@ import polars as pl
 from ttftdoctor import catalog
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.examine import examine
+from ttftdoctor.inspection.invariants import Check, check_log
 from ttftdoctor.intake import Log
-from ttftdoctor.invariants import Check, check_log
-from ttftdoctor.proposal import Proposal, Unused, propose
+from ttftdoctor.mapping.proposal import Proposal, Unused, propose
 from ttftdoctor.switches import Switch, switch_for
 from ttftdoctor.table import COLUMNS
 from ttftdoctor.verdict import decide

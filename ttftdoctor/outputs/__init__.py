@@ -1,0 +1,1 @@
+"""A diagnosis for other programs: tables for a spreadsheet, metrics for a monitor."""
