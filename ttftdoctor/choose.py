@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ttftdoctor.contrasts.columns import ALIASES, Number, Table, Text, columns_of
 from ttftdoctor.contrasts.select import Rows as Selectable
 from ttftdoctor.contrasts.select import select
-from ttftdoctor.diagnosis import Input
+from ttftdoctor.diagnosis import NOT_CHOSEN, Input
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
 from ttftdoctor.mapping.manner import manner
@@ -31,7 +31,7 @@ from ttftdoctor.units import UNIT_WORDS, US_PER
 from ttftdoctor.zones import local, moment_of
 
 #: Why a row was left out, in the order in which that is asked; the number is the place.
-REASONS = ("", "before_since", "after_until", "without_start", "not_where", "where_unknown")
+REASONS = ("", *NOT_CHOSEN)
 _BEFORE, _AFTER, _NO_START, _NOT, _UNKNOWN = range(1, len(REASONS))
 
 #: A clock that shows more has dates; others count from somewhere.

@@ -31,6 +31,10 @@ ACCOUNTS = (
 )
 
 
+#: Why rows are not used although nothing is wrong with them: the user asked for others.
+NOT_CHOSEN = ("before_since", "after_until", "without_start", "not_where", "where_unknown")
+
+
 @dataclass(frozen=True)
 class Input:
     """One file, and what became of each of its rows.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
 from ttftdoctor.choose import Only, kept
-from ttftdoctor.diagnosis import Diagnosis, Finding, Floor, Gain, Slo, Verdict
+from ttftdoctor.diagnosis import NOT_CHOSEN, Diagnosis, Finding, Floor, Gain, Slo, Verdict
 from ttftdoctor.errors import TTFTDoctorError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.experiment import arguments, expecting, filled
@@ -175,7 +176,11 @@ def study(
         # Work on long arrays, which leaves the many small steps of the rest their turn.
         prefix = beside.submit(_prefix, log, examined, till)
         verdict, findings = decide(examined.evidence, catalog.causes())
-        verdict = replace(verdict, experiment=filled(verdict.experiment, named))
+        verdict = replace(
+            verdict,
+            headline=_unread(log) or verdict.headline,
+            experiment=filled(verdict.experiment, named),
+        )
         findings = _with_rows(log, examined, findings)
         diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, till)
         diagnosis = replace(diagnosis, prefix=prefix.result())
@@ -188,6 +193,19 @@ def study(
         )  # fmt: skip
         diagnosis = replace(diagnosis, charts=charts)
     return diagnosis, examined
+
+
+def _unread(log: Log) -> str | None:
+    """What to say of a log of which no row can be used; None of any other."""
+    if log.requests.height or not any(one.rows_read for one in log.inputs):
+        return None
+    counts: Counter[str] = Counter()
+    for one in log.inputs:
+        counts.update(one.rows_rejected)
+    if any(reason in counts for reason in NOT_CHOSEN):
+        return None
+    said = ", ".join(f"{n:,} {reason}" for reason, n in counts.most_common(3))
+    return f"No row of the log could be used ({said})"
 
 
 def _assemble(

@@ -45,8 +45,7 @@ def judge(e: Evidence) -> Judgement:
         strength = 0.4 + 0.5 * min(part, 1.0)
     return Judgement(
         strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,
-        against=f"the other causes explain {'all' if part <= 0 else share(1 - part)} of the mean "
-                "TTFT",
+        against=f"{'all' if part <= 0 else share(1 - part)} of the mean TTFT is accounted for",
         evidence=(say(f"{seconds(e.unexplained_s)} of the mean TTFT ({share(part)}) is explained "
                       "by nothing in the log", unexplained_share=part),),
     )  # fmt: skip

@@ -22,6 +22,7 @@ from ttftdoctor.comparisons.records import (
     Side,
     View,
     ViewName,
+    two_lines,
 )
 from ttftdoctor.diagnosis import ACCOUNTS, Interval
 from ttftdoctor.measure.mix import EXTRAS, Cell, Tally
@@ -464,12 +465,14 @@ def _inside(a: Side, b: Side, mix: Weighed | None) -> tuple[Inside, ...]:
             x, y = (side[over] / side["input"] if side["input"] > 0 else None
                     for side in (was, now))  # fmt: skip
             out.append(Inside(ident, words, "share", x, y, _moved(x, y, 0.02), equal_mix=True))
+    # A log with a release in it has two lines, and its own is that of the first part.
+    line = _untold if two_lines(a, b) else _line
     p, q = a.cost_lines.prefill, b.cost_lines.prefill
     if p is not None and q is not None:
         out += [
-            _line("prefill_fixed", "fixed part of the line", "ms",
+            line("prefill_fixed", "fixed part of the line", "ms",
                   (p.fixed_ms, p.fixed_ms_interval), (q.fixed_ms, q.fixed_ms_interval)),
-            _line("prefill_per_1k", "per 1,000 new tokens", "ms_per_1k_tokens",
+            line("prefill_per_1k", "per 1,000 new tokens", "ms_per_1k_tokens",
                   (p.ms_per_1k_tokens, p.ms_per_1k_tokens_interval),
                   (q.ms_per_1k_tokens, q.ms_per_1k_tokens_interval)),
         ]  # fmt: skip
@@ -511,6 +514,10 @@ def _line(ident: str, words: str, unit: str, a: _Fit, b: _Fit) -> Inside:
         elif half <= PLAIN_SHARE * abs(was):
             moved = "unchanged"
     return Inside(ident, words, unit, was, now, moved, False, of_was, of_now)
+
+
+def _untold(ident: str, words: str, unit: str, a: _Fit, b: _Fit) -> Inside:
+    return replace(_line(ident, words, unit, a, b), moved="unknown")
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -93,6 +93,11 @@ class Side:
     utilisation: float | None
 
 
+def two_lines(before: Side, after: Side) -> bool:
+    """Whether one of the logs has a release in it, before and after which other lines hold."""
+    return "deploy_regression" in (before.primary_cause, after.primary_cause)
+
+
 @dataclass(frozen=True)
 class Inside:
     """One quantity of the service before and after, and whether it moved.

@@ -10,7 +10,15 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text
 
-from ttftdoctor.comparisons.records import Change, Comparison, Hindcast, Inside, Side, View
+from ttftdoctor.comparisons.records import (
+    Change,
+    Comparison,
+    Hindcast,
+    Inside,
+    Side,
+    View,
+    two_lines,
+)
 from ttftdoctor.diagnosis import Interval
 from ttftdoctor.report import Severity, Table, as_text, clean, table
 from ttftdoctor.report.json_report import text_of
@@ -126,7 +134,7 @@ def sections(c: Comparison) -> list[Section]:
     if c.parts is not None:
         out.append(_parts_section(c))
     if c.inside:
-        out.append(_inside_section(c.inside))
+        out.append(_inside_section(c.inside, released=two_lines(c.before, c.after)))
     out.append(_load_section(c.before, c.after))
     if c.hindcast is not None and (c.hindcast.predictions or c.hindcast.notes):
         out.append(_hindcast_section(c.hindcast))
@@ -239,7 +247,10 @@ def _signed(value: float) -> str:
     return ("+" if value > 0 else "−") + seconds(abs(value))
 
 
-def _inside_section(inside: tuple[Inside, ...]) -> Section:
+def _inside_section(inside: tuple[Inside, ...], *, released: bool) -> Section:
+    lines = "lines are fitted to all of each log"
+    if released:
+        lines = "where a log has a release in it, the line is that of the time before"
     return Section(
         "What changed inside",
         table(
@@ -256,10 +267,9 @@ def _inside_section(inside: tuple[Inside, ...]) -> Section:
                 for i in inside
             ),
             left=(0, 3),
-            note="Accounts and shares of the input are means at equal mix; lines are fitted to "
-            "all of each log."
+            note=f"Accounts and shares of the input are means at equal mix; {lines}."
             if any(i.equal_mix for i in inside)
-            else "Lines are fitted to all of each log.",
+            else f"{lines[0].upper()}{lines[1:]}.",
         ),
     )
 

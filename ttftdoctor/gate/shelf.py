@@ -24,6 +24,8 @@ LINES = (".jsonl", ".ndjson")
 MOST_LINE_BYTES = 5_000_000
 #: More baselines than this are no history that anybody reads.
 MOST_ENTRIES = 5_000
+#: Lines of a file that are named where they are no baselines.
+MOST_BROKEN = 5
 
 
 def history(*sources: str | Path | Baseline, slo_ttft_s: float | None = None) -> History:
@@ -76,7 +78,7 @@ def read_entries(path: Path) -> tuple[list[Entry], list[SetAside]]:
         if file.suffix.lower() in LINES:
             found, bad = _lines(file)
             entries += found
-            broken += bad
+            broken += _summed_up(file, bad, any_good=bool(found))
         else:
             try:
                 entries.append(Entry(str(file), read_baseline(file)))
@@ -85,6 +87,16 @@ def read_entries(path: Path) -> tuple[list[Entry], list[SetAside]]:
     if len(entries) > MOST_ENTRIES:
         raise InputError(f"more than {MOST_ENTRIES:,} baselines", where=str(path))
     return entries, broken
+
+
+def _summed_up(file: Path, bad: list[SetAside], *, any_good: bool) -> list[SetAside]:
+    """The lines that are no baselines; of many, as of a log among baselines, the first few."""
+    if not any_good and len(bad) > 1:
+        return [SetAside(str(file), f"none of its {len(bad):,} lines is a baseline")]
+    more = len(bad) - MOST_BROKEN
+    if more <= 0:
+        return bad
+    return [*bad[:MOST_BROKEN], SetAside(str(file), f"{more:,} more lines are no baselines")]
 
 
 def append(path: Path, baseline: Baseline) -> bool:

@@ -70,7 +70,7 @@ def _verdict(d: Diagnosis) -> Iterator[GaugeMetricFamily]:
     v = d.verdict
     yield from _gauge(
         "verdict", "The verdict, in the labels; always 1.",
-        [((v.primary_cause, v.family, scope(v)), 1)], ("cause", "family", "scope"),
+        [((v.primary_cause, v.family, scope(d)), 1)], ("cause", "family", "scope"),
     )  # fmt: skip
     yield from _gauge(
         "verdict_confidence", "How sure the verdict is, from 0 to 1.",
@@ -213,7 +213,9 @@ def _remedies(d: Diagnosis) -> Iterator[GaugeMetricFamily]:
     )  # fmt: skip
     yield from _gauge(
         "remedy_gain", "The part of the mean TTFT that a remedy is predicted to take away.",
-        [((r.id,), r.gain_share) for r in d.remedies], ("remedy",), "ratio",
+        # What is less than one in a million is the arithmetic's.
+        [((r.id,), None if r.gain_share is None else round(r.gain_share, 6)) for r in d.remedies],
+        ("remedy",), "ratio",
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def before_and_after(d: Diagnosis) -> Drawing | None:
         best = rows[0]
     reading = (
         f"{remedy_name(best)}: {gain_sentence(best, today)}. Each line is the log's own arrivals "
-        "served again with that remedy alone; gains must not be added up."
+        "served again with what it names; gains must not be added up."
     )
     return Drawing(
         "remedies",

@@ -39,7 +39,7 @@ def opening(d: Diagnosis) -> str:
     facts = [f"<code>{esc(v.primary_cause)}</code> {esc(title(v.primary_cause))}"]
     if v.primary_cause != "insufficient_data":
         facts.append(esc(confidence(v.confidence)))
-        facts.append(esc(scope(v), 600))
+        facts.append(esc(scope(d), 600))
     parts = [
         brand(d.version, who(d)),
         heading(badge(v), severity(v), v.headline, facts, proof(d), _levels(d)),

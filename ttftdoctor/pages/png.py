@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,12 @@ HELP = (
     'python -m pip install "ttftdoctor[png]", and a Chromium or Chrome on the path (or named by '
     "BROWSER_PATH)"
 )
+
+
+def ready() -> None:
+    """Raise UsageError where Kaleido is not installed; whether it finds a browser shows later."""
+    if find_spec("kaleido") is None:
+        raise UsageError("--png needs Kaleido", why="it is not installed", help=HELP)
 
 
 def write(figures: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:

@@ -56,7 +56,7 @@ def brand(version: str, who: Sequence[str]) -> str:
     return (
         f'<div class="top"><p class="brand">ttftdoctor {esc(version, 40)} '
         f"<span>{esc(' · '.join(who), 400)}</span></p>"
-        '<button type="button" id="theme" aria-pressed="false">Dark colours</button></div>'
+        '<button type="button" id="theme">Dark colours</button></div>'
     )
 
 

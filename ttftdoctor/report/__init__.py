@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ttftdoctor.diagnosis import (
     ACCOUNTS,
+    NOT_CHOSEN,
     Diagnosis,
     Finding,
     Gain,
@@ -210,11 +211,16 @@ def confidence(value: float) -> str:
     return f"{word} confidence ({share(value)})"
 
 
-def scope(verdict: Verdict) -> str:
-    """Where it is: ``tenant acme, model m1``, or all of the log."""
-    if not verdict.scope:
-        return "all of the log"
-    return "only " + ", ".join(f"{clean(k)} {clean(v, 120)}" for k, v in verdict.scope.items())
+def scope(diagnosis: Diagnosis) -> str:
+    """Where it is: ``only tenant acme, model m1``, or all of what was asked for."""
+    found = diagnosis.verdict.scope
+    if found:
+        return "only " + ", ".join(f"{clean(k)} {clean(v, 120)}" for k, v in found.items())
+    if any(reason in one.rows_rejected for one in diagnosis.inputs for reason in NOT_CHOSEN):
+        used = sum(one.rows_used for one in diagnosis.inputs)
+        read = sum(one.rows_read for one in diagnosis.inputs)
+        return f"the rows that were asked for ({count(used)} of {count(read)})"
+    return "all of the log"
 
 
 def grades(diagnosis: Diagnosis) -> str:
@@ -587,10 +593,7 @@ def spread_sentence(diagnosis: Diagnosis) -> str:
         text += f", about as much as any model of these columns could explain ({whole})"
     else:
         text += f"; any model of these columns could explain about {share(s.explainable)} ({whole})"
-    return (
-        f"{text}: the rest is not in this log. Of the mean absolute deviation it is "
-        f"{share(s.deviation_by_model)} and {share(s.deviation_explainable)}."
-    )
+    return f"{text}: the rest is not in this log."
 
 
 def _tally(numbers: Mapping[str, int]) -> str:
@@ -764,7 +767,7 @@ def turn_by_length(diagnosis: Diagnosis) -> Table | None:
             (clean(turn, 40), *(seconds(found.get((turn, band))) for band in bands))
             for turn in turns
         ),
-        note="Down a column the length is the same and only the turn differs; along a row the "
+        note="Down a column prompts are about as long and the turn differs; along a row the "
         "other way round.",
     )
 
@@ -865,7 +868,7 @@ def worst_table(diagnosis: Diagnosis) -> Table | None:
         note = "Of it: what nothing in the log explains."
     return table(
         "worst",
-        "The worst requests" if charged else "The slowest requests",
+        "Requests it costs most" if charged else "The slowest requests",
         ("request", "session", "turn", "start", "TTFT", "of it"),
         (
             (

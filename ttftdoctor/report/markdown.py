@@ -136,7 +136,7 @@ def _head(d: Diagnosis) -> list[str]:
     out = [f"### {_SIGN[severity(v)]} {badge(v)}: {escape(v.headline)}"]
     facts = [f"**Cause:** {_code(v.primary_cause)}, {title(v.primary_cause)}"]
     if v.primary_cause != "insufficient_data":
-        facts.append(f"{confidence(v.confidence)}, {escape(scope(v))}")
+        facts.append(f"{confidence(v.confidence)}, {escape(scope(d))}")
     out.append("; ".join(facts) + ".  \n" + escape(" · ".join([*who(d), ttft_figures(d)])))
     worse = [
         f"**Amplifier:** {_code(a.id)}"

@@ -103,7 +103,7 @@ class Page:
     def __init__(self, width: int, *, plain: bool) -> None:
         self.width = max(40, width)
         self.measure = min(self.width, MEASURE)
-        self.full, self.dot = ("#", "-") if plain else ("█", "•")
+        self.full, self.sliver, self.dot = ("#", ".", "-") if plain else ("█", "▏", "•")
 
     # the first screen
 
@@ -171,7 +171,7 @@ class Page:
         headline.add_row(Text(mark, style=STYLE[severity(v)]), Text(said, style="bold"))
         facts = [f"{clean(v.primary_cause)}: {title(v.primary_cause)}"]
         if v.primary_cause != "insufficient_data":
-            facts.append(f"{confidence(v.confidence)} · {cut(scope(v), self.measure)}")
+            facts.append(f"{confidence(v.confidence)} · {cut(scope(d), self.measure)}")
         rows: list[RenderableType] = [banner, Rule(style="dim", characters="─"), headline, Text()]
         rows.append(self._listed("Cause", facts))
         worse = [
@@ -396,11 +396,9 @@ class Page:
             cells = [Text(cut(cell, 200), style="bold" if whole else "") for cell in row]
             if bars:
                 value = values[at] if at < len(values) else None
-                size = round(bar * max(0.0, value or 0.0) / top)
-                if value and not size:
-                    size = 1
-                hot = "repeated" in row[0]
-                cells.append(Text(self.full * size, style="red" if hot else "cyan"))
+                size = bar * max(0.0, value or 0.0) / top
+                drawn = self.full * round(size) or (self.sliver if size > 0 else "")
+                cells.append(Text(drawn, style="red" if "repeated" in row[0] else "cyan"))
             grid.add_row(*cells)
         parts: list[RenderableType] = [grid]
         if hidden:

@@ -77,7 +77,7 @@
   function isDark() {
     return root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
   }
-  function tell() { if (button) button.setAttribute("aria-pressed", String(isDark())); }
+  function tell() { if (button) button.textContent = isDark() ? "Light colours" : "Dark colours"; }
   if (button) button.addEventListener("click", function () {
     root.dataset.theme = isDark() ? "light" : "dark";
     tell();
