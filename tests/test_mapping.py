@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -432,6 +433,31 @@ def test_other_odd_names(tmp_path: Path, names: dict[str, str]) -> None:
     assert_frame_equal(read(log, file).requests.select(columns), usual.requests.select(columns))
 
 
+@pytest.mark.parametrize(
+    ("first", "whole", "unit"),
+    [("first_s", "total_s", "s"), ("wait_first", "wait_all", "ms"), ("lat.first", "lat.all", "ms")],
+)
+def test_two_times_of_one_name_are_the_first_and_the_whole(
+    tmp_path: Path, first: str, whole: str, unit: str
+) -> None:
+    rng = random.Random(1)
+    rows = []
+    for at in range(60):
+        ttft = rng.uniform(0.2, 2)
+        times = [ttft, ttft + rng.uniform(1, 5)]
+        row: dict[str, Any] = {"wann": f"2026-01-01T00:{at:02d}:00Z", "n_prompt": 900 + at}
+        for name, value in zip((first, whole), times, strict=True):
+            outer, _, inner = name.rpartition(".")
+            held = row.setdefault(outer, {}) if outer else row
+            held[inner] = round(value * (1000 if unit == "ms" else 1), 3)
+        rows.append(row)
+    said = tomllib.loads(proposal(write(tmp_path / "odd.jsonl", *rows)).text)
+    assert said["map"]["ttft_us"] == first
+    assert said["map"]["e2e_us"] == whole
+    assert said["map"]["start"] == "wann"
+    assert said["unit"]["ttft_us"] == unit
+
+
 def test_nested_and_csv_logs_have_proposals(tmp_path: Path) -> None:
     rows = [
         {"req": {"id": f"q{k}", "conv": f"c{k // 5}"},
@@ -450,7 +476,9 @@ def test_nested_and_csv_logs_have_proposals(tmp_path: Path) -> None:
     lines += [f"2026-05-01T10:00:{k:02}Z,s{k // 4},{90 + k},{30 + k}" for k in range(40)]
     (tmp_path / "log.csv").write_text("\n".join(lines) + "\n")
     found = proposal(str(tmp_path / "log.csv"))
-    assert tomllib.loads(found.text)["map"] == {"input_tokens": "ptok", "ttft_us": "ttfb_ms"}
+    assert tomllib.loads(found.text)["map"] == {
+        "start": "wann", "input_tokens": "ptok", "ttft_us": "ttfb_ms",
+    }  # fmt: skip
 
 
 def test_a_duration_without_any_unit_is_a_guess_that_says_so(tmp_path: Path) -> None:

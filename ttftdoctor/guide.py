@@ -37,7 +37,7 @@ class Beside:
 def together(parts: Iterable[Beside]) -> Beside:
     """The same of several logs that were read as one."""
     unused: dict[str, Unused] = {}
-    sample: Head | None = field(default=None, repr=False)
+    sample: Head | None = None
     doubts: dict[str, tuple[int, tuple[tuple[int, int], ...]]] = {}
     rows = 0
     for part in parts:

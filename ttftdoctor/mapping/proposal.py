@@ -28,6 +28,10 @@ SURE = 3
 _DURATIONS = ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us")
 _GROUPS = ("replica", "tenant", "route", "version", "model")
 
+#: Words that tell the times of a pair apart.
+_FIRST = re.compile(r"_?(?:first|1st|initial)_?")
+_WHOLE = re.compile(r"_?(?:total|whole|all|full|last|overall)_?")
+
 #: What names say: a pattern in the words of a name, and its weight for the column.
 _HINTS: dict[str, tuple[tuple[str, int], ...]] = {
     "ttft_us": (
@@ -252,9 +256,10 @@ def _guesses(
                     (-weight, _ORDER.index(column), Guess(column, place.label, weight, why), place)
                 )
     offers.sort(key=lambda offer: offer[:2])
-    places = dict(known)
-    out: list[Guess] = []
-    given: set[Place] = set()
+    pair = _pair(free, traits, known, records)
+    out = [guess for guess, _ in pair]
+    places = dict(known) | {guess.column: place for guess, place in pair}
+    given = {place for _, place in pair}
     for _, _, guess, place in offers:
         if guess.column in places or place in given:
             continue
@@ -263,7 +268,37 @@ def _guesses(
         places[guess.column] = place
         given.add(place)
         out.append(guess)
+    moments = [place for place in free if traits[place].kind == "moment"]
+    if "start" not in places and len(moments) == 1 and moments[0] not in given:
+        out.append(Guess("start", moments[0].label, SURE, "the only moments"))
     return out
+
+
+def _pair(
+    free: Sequence[Place],
+    traits: Mapping[Place, Trait],
+    known: Mapping[str, Place],
+    records: Sequence[Mapping[str, Any]],
+) -> list[tuple[Guess, Place]]:
+    """Two times of one name, the first and the whole, of which the first is never the longer."""
+    if "ttft_us" in known:
+        return []
+    rows = len(records)
+    timed = [p for p in free if _fits("ttft_us", traits[p], rows)]
+    named = {p: _spelled(p).partition(" ")[0] for p in (*timed, *known.values())}
+    whole_ones = [known["e2e_us"]] if "e2e_us" in known else timed
+    for first in timed:
+        for whole in whole_ones:
+            if not (_FIRST.search(named[first]) and _WHOLE.search(named[whole])):
+                continue
+            alike = _FIRST.sub("", named[first]) == _WHOLE.sub("", named[whole])
+            if alike and _agrees("ttft_us", first, {"e2e_us": whole}, records):
+                why = "of a pair: the first and the whole"
+                pair = [(Guess("ttft_us", first.label, SURE, why), first)]
+                if "e2e_us" not in known:
+                    pair.append((Guess("e2e_us", whole.label, SURE, why), whole))
+                return pair
+    return []
 
 
 def _spelled(place: Place) -> str:
