@@ -20,6 +20,7 @@ from ttftdoctor.experiment import arguments, expecting, filled
 from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
+from ttftdoctor.intake.layers import SEEN
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings, why_little
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from ttftdoctor.measure.replay import Outcome
     from ttftdoctor.prefixes.records import PrefixFindings
     from ttftdoctor.prices import Pricing, Till
+
+
+#: So many formats that have no request in common are hardly the layers of one service.
+MANY_FORMATS = 3
 
 
 def tool_version() -> str:
@@ -220,7 +225,7 @@ def _assemble(
 ) -> Diagnosis:
     """All but the prefix findings."""
     e: Evidence = examined.evidence
-    warnings = [*log.warnings, *_warnings(e), *(till.warnings if till else ())]
+    warnings = [*_mixed(log), *log.warnings, *_warnings(e), *(till.warnings if till else ())]
     missing = (name for name in IMPORTANT if log.requests[name].null_count() == len(log.requests))
     unused = unused_note(log.beside, missing)
     grades = replace(e.grades, notes=(*unused, *e.grades.notes, *log.notes))
@@ -246,6 +251,18 @@ def _assemble(
         # Of a number that is no TTFT, or of too few, there is nothing to foretell.
         spread=None if verdict.family == "data" else e.spread,
     )
+
+
+def _mixed(log: Log) -> list[str]:
+    """A doubt about files of many formats that have no request in common."""
+    used = [one for one in log.inputs if one.rows_used]
+    formats = len({one.format for one in used})
+    if formats < MANY_FORMATS or any(SEEN in one.rows_rejected for one in log.inputs):
+        return []
+    return [
+        f"the logs are of {formats} formats and share no request: if they are of different "
+        "services, one diagnosis of all says little; give them one by one"
+    ]
 
 
 def _warnings(e: Evidence) -> list[str]:

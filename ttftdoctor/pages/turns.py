@@ -11,6 +11,9 @@ from ttftdoctor.pages.markup import label, table_of, tinted
 from ttftdoctor.report import clean, length_band, split_tables, turn_by_length
 from ttftdoctor.units import count, milliseconds, seconds, share
 
+#: Fewer requests than this have a median and no tint.
+FEWEST = 5
+
 
 def by_turn(d: Diagnosis) -> Drawing | None:
     """TTFT by turn, with the length of the prompts beside it; None without a TTFT."""
@@ -99,15 +102,18 @@ def heat(d: Diagnosis) -> Drawing | None:
     matrix = turn_by_length(d)
     if matrix is None:
         return None
-    top = max((s.ttft_p50_s or 0.0 for s in d.splits.turn_by_length), default=0.0) or 1.0
-    known = {seconds(s.ttft_p50_s): s.ttft_p50_s or 0.0 for s in d.splits.turn_by_length}
+    # A median of a few requests is no level, however late they were.
+    many = [s for s in d.splits.turn_by_length if s.n >= FEWEST]
+    top = max((s.ttft_p50_s or 0.0 for s in many), default=0.0) or 1.0
+    known = {seconds(s.ttft_p50_s): s.ttft_p50_s or 0.0 for s in many}
     levels = [
         [None if cell == "-" or at == 0 else round(9 * known.get(cell, 0.0) / top)
          for at, cell in enumerate(row)]
         for row in matrix.rows
     ]  # fmt: skip
     reading = (
-        f"{matrix.note} The stronger the tint, the later the first token, up to {seconds(top)}."
+        f"{matrix.note} The stronger the tint, the later the first token, up to {seconds(top)}; "
+        f"fewer than {FEWEST} requests have none."
     )
     body = tinted(replace(matrix, note=""), levels, named=False, heads=True).replace(
         "<table>", '<table class="heat">'

@@ -287,6 +287,9 @@ class Page:
         # The end is what a terminal shows when the report has run through.
         out += self._section("In short")
         out.append(self._paragraph(clean(d.verdict.headline)))
+        v = d.verdict
+        if v.primary_cause not in ("healthy", "insufficient_data"):
+            out.append(self._paragraph(f"{clean(v.primary_cause)}, {confidence(v.confidence)}"))
         best = best_remedy(d)
         if best is not None:
             gain = gain_sentence(best, d.population.ttft_mean_s)
