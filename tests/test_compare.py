@@ -394,11 +394,16 @@ def test_the_prediction_is_scored(helped: Comparison) -> None:
 
 
 def test_without_a_remedy_none_is_marked(logs: dict[str, str]) -> None:
-    found = ttftdoctor.compare(logs["before"], logs["cached"])
+    foretold = ttftdoctor.diagnose(logs["before"])
+    found = ttftdoctor.compare(logs["before"], logs["cached"], prediction=foretold)
     assert found.hindcast is not None
     assert len(found.hindcast.predictions) > 1
     assert not any(p.done for p in found.hindcast.predictions)
     assert any("--remedy" in note for note in found.hindcast.notes)
+
+
+def test_what_nobody_foretold_is_not_scored(logs: dict[str, str]) -> None:
+    assert ttftdoctor.compare(logs["before"], logs["slow"]).hindcast is None
 
 
 def test_a_remedy_that_was_not_done_is_told(logs: dict[str, str]) -> None:
