@@ -297,7 +297,11 @@ def test_baselines_add_up(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (place / "runs").mkdir()
     for name in ("good.jsonl", "again.jsonl", "ttft-baseline.json"):
         (place / "runs" / name).write_bytes((place / name).read_bytes())
-    assert ttftdoctor.baseline("runs/*", runs=True).runs == 3
+    # Of good.jsonl and the baseline that was made of it, one counts.
+    assert ttftdoctor.baseline("runs/*", runs=True).runs == 2
+    copied = command("baseline", "good.jsonl", "ttft-baseline.json", "-o", "one.json", cwd=place)
+    assert copied.code == 0
+    assert len(json.loads((place / "one.json").read_text())["runs"]) == 1
     assert ttftdoctor.baseline("runs/*").runs == 2
     assert ttftdoctor.baseline("runs/*.jsonl").runs == 1
 

@@ -342,3 +342,29 @@ def test_numbers_of_a_column_are_of_the_whole_log(tmp_path: Path) -> None:
     (ttft,) = [c for c in found.columns if c.column == "ttft_us"]
     assert (ttft.low, ttft.high) == (100_500, 399_500)
     assert COLUMNS["ttft_us"].dtype == pl.Int64
+
+
+def test_a_proposal_never_takes_the_place_of_other_tables(tmp_path: Path) -> None:
+    log = tmp_path / "odd.jsonl"
+    lines = [json.dumps({"fst_tok_ms": 35 + k, "ptok": 9 * k + 1}) for k in range(40)]
+    log.write_text("\n".join(lines) + "\n")
+    for text in ("[gate]\ndefaults = true\n", "[project]\nname = 'x'\n", "no toml ["):
+        target = tmp_path / "ttftdoctor.toml"
+        target.write_text(text)
+        done = CliRunner().invoke(app, ["inspect", str(log), "--propose", str(target)])
+        assert done.exit_code == 2
+        assert target.read_text() == text
+    target.write_text('[map]\nttft_us = "old"\n')
+    done = CliRunner().invoke(app, ["inspect", str(log), "--propose", str(target)])
+    assert done.exit_code == 0, done.stderr
+    assert "fst_tok_ms" in target.read_text()
+
+
+@pytest.mark.parametrize("folder", ["", "-"])
+def test_tables_want_a_folder_with_a_name(folder: str, tmp_path: Path) -> None:
+    log = str(tmp_path / "log.jsonl")
+    Path(log).write_text('{"ttft_ms": 100}\n' * 40)
+    done = CliRunner().invoke(app, ["diagnose", log, "--csv", folder])
+    assert done.exit_code == 2
+    assert "--csv wants the name of a folder" in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["log.jsonl"]

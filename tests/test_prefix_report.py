@@ -23,7 +23,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 import ttftdoctor
-from ttftdoctor import cli
+from ttftdoctor.cli import app
+from ttftdoctor.cli.values import tokens_of
 from ttftdoctor.errors import UsageError
 from ttftdoctor.prefixes import charts, markdown, sections, terminal
 from ttftdoctor.prefixes import records as records_module
@@ -41,7 +42,7 @@ BAD = diagnoses.HOSTILE[:13]
 
 
 def run(*arguments: str) -> Any:
-    result = CliRunner().invoke(cli.app, list(arguments))
+    result = CliRunner().invoke(app, list(arguments))
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -574,17 +575,17 @@ def test_options_that_make_no_sense(arguments: list[str], words: list[str]) -> N
 )
 def test_sizes_as_people_write_them(number: str, unit: str) -> None:
     scale = {"": 1, "k": 1_000, "m": 1_000_000, "g": 1_000_000_000}[unit.lower()]
-    got = cli._tokens(f"{number}{unit}", "--cache-tokens")
+    got = tokens_of(f"{number}{unit}", "--cache-tokens")
     assert got is not None
     assert abs(got - float(number) * scale) <= 0.5
 
 
 def test_sizes_with_separators_and_sizes_that_are_none() -> None:
-    assert cli._tokens("2_000_000", "-") == cli._tokens("2,000,000", "-") == 2_000_000
-    assert cli._tokens(None, "-") is None
+    assert tokens_of("2_000_000", "-") == tokens_of("2,000,000", "-") == 2_000_000
+    assert tokens_of(None, "-") is None
     for text in ("", "M", "3 MB", "1e6", "-1", "0.2", "3M\n3"):
         with pytest.raises(UsageError):
-            cli._tokens(text, "-")
+            tokens_of(text, "-")
 
 
 # --- export ---------------------------------------------------------------------------------------

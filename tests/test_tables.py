@@ -298,7 +298,7 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     target = tmp_path / "ttft.prom"
     target.write_text("# EOF\n")
     page = openmetrics.render(diagnoses.sick())
-    from ttftdoctor.cli import _put_at_once
+    from ttftdoctor.cli.output import put_at_once
 
     seen: set[str] = set()
     done = threading.Event()
@@ -310,8 +310,8 @@ def test_a_reader_never_sees_half_a_file(tmp_path: Path) -> None:
     watcher = threading.Thread(target=look)
     watcher.start()
     for _ in range(50):
-        _put_at_once(page, str(target))
-        _put_at_once("# EOF\n", str(target))
+        put_at_once(page, str(target))
+        put_at_once("# EOF\n", str(target))
     done.set()
     watcher.join()
     assert seen <= {page, "# EOF\n"}

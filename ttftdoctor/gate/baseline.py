@@ -192,6 +192,17 @@ def merged(baselines: Sequence[Baseline], label: str | None = None) -> Baseline:
     )
 
 
+def without_copies(baseline: Baseline) -> tuple[Baseline, int]:
+    """The baseline with each run once, by the requests it holds, and how many were copies.
+
+    A copy adds no knowledge, and two alike would pass for proof that runs do not differ.
+    """
+    once = {sketch.ttft.mark: sketch for sketch in reversed(baseline.sketches)}
+    kept = tuple(s for s in baseline.sketches if not s.ttft.mark or s is once[s.ttft.mark])
+    copies = len(baseline.sketches) - len(kept)
+    return (replace(baseline, sketches=kept) if copies else baseline), copies
+
+
 # --- smaller --------------------------------------------------------------------------------------
 
 

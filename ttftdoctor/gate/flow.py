@@ -13,7 +13,7 @@ import numpy as np
 
 from ttftdoctor.choose import Only, kept
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
-from ttftdoctor.gate.baseline import Baseline, merged
+from ttftdoctor.gate.baseline import Baseline, merged, without_copies
 from ttftdoctor.gate.judge import judge
 from ttftdoctor.gate.moved import moved
 from ttftdoctor.gate.policy import Asked, find_policy, policy_without_file, read_policy
@@ -211,7 +211,11 @@ class _Reader:
         if not parts:
             raise UsageError("there is no log on one side of the comparison")
         single = len(sketches) == 1 and len(parts) == 1
-        whole = parts[0] if len(parts) == 1 else merged(parts)
+        whole, again = without_copies(parts[0] if len(parts) == 1 else merged(parts))
+        if again:
+            warnings.append(
+                f"{again} of the runs hold the same requests as another one: counted once"
+            )
         if label is not None:
             whole = replace(whole, label=label)
         return _Side(whole, seen if single else None, tuple(dict.fromkeys(warnings)), tuple(paths))
