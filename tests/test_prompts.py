@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import ttftdoctor
@@ -225,6 +225,7 @@ def parts_of(rendered: Rendered) -> list[Parts]:
     st.booleans(),
     st.sampled_from([None, (",", ":"), (" , ", "\t:\n")]),
 )
+@example([{"messages": [{"role": "system", "content": None, "name": " "}]}], False, None)
 @settings(max_examples=300, deadline=None)
 def test_what_is_rendered_is_what_the_obvious_way_renders(
     rows: list[dict[str, Any]], ascii: bool, separators: tuple[str, str] | None

@@ -430,12 +430,20 @@ def _json(text: Bytes, at: int, end: int, out: Bytes, o: int, item: bool) -> tup
 
 
 @_inner
-def _empty(text: Bytes, start: int, stop: int) -> bool:
-    """Whether a value is null, or nothing between its quotes or brackets."""
+def _blank(text: Bytes, start: int, stop: int) -> bool:
+    """Whether a value is null, or nothing but space between its quotes or brackets."""
     c = text[start]
     if c == 34 or c == 91 or c == 123:
         return _space(text, start + 1, stop) >= stop - 1
     return _same(text, start, stop, _NULL)
+
+
+@_inner
+def _empty(text: Bytes, start: int, stop: int) -> bool:
+    """Whether a value is null or holds nothing; a text of blanks is a text."""
+    if text[start] == 34:
+        return stop - start == 2
+    return _blank(text, start, stop)
 
 
 # --------------------------------------------------------------------------------- messages
@@ -599,7 +607,7 @@ def _source(
         return o, n
     section = MESSAGES if part == 3 else part
     c = text[start]
-    if c != 91 and (part in (MESSAGES, TOOLS) or dug) and _empty(text, start, stop):
+    if c != 91 and (part in (MESSAGES, TOOLS) or dug) and _blank(text, start, stop):
         return o, n
     if c == 91:
         first_o, first_n, leading = o, n, True
