@@ -270,6 +270,32 @@ def test_the_database_is_only_read(spend: str, server: str) -> None:
     assert count == (1000,)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    ["autocommit=1", "row_factory=x", "cursor_factory=x", "context=x", "prepare_threshold=1",
+     "options=-c%20default_transaction_read_only%3Doff"],
+)  # fmt: skip
+def test_no_setting_of_an_address_allows_writing(spend: str, setting: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _read(f"{spend}&{setting}")
+    assert caught.value.why == "databases are only read"
+
+
+def test_harmless_settings_of_an_address_are_used(spend: str) -> None:
+    log = _read(f"{spend}&sslmode=prefer&connect_timeout=5&options=-c%20search_path%3Dpublic")
+    assert log.requests.height == _read(spend).requests.height
+
+
+def test_a_connection_that_could_write_is_given_up(
+    spend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As through a proxy that takes the wish to read only, and does not grant it."""
+    ignored = property(lambda link: None, lambda link, value: None)
+    monkeypatch.setattr(psycopg.Connection, "read_only", ignored)
+    with pytest.raises(InputError, match="cannot be kept from writing"):
+        _read(spend)
+
+
 def test_errors_say_what_to_do(spend: str) -> None:
     with pytest.raises(UsageError, match="more than once: a"):
         _read(spend, "select 1 as a, 2 as a")

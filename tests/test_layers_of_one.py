@@ -137,16 +137,35 @@ def test_without_ids_tokens_and_starts_decide() -> None:
 
 @pytest.mark.parametrize("offset_s", [0, 3600, -5 * 3600 - 1800])
 def test_a_clock_in_another_time_zone_is_seen_through(offset_s: int) -> None:
+    """By ids that cannot come up twice: a run that is made again an hour later looks alike."""
     rng = random.Random(3)
-    rows = []
-    for line, one in enumerate(requests(rng, 60), start=1):
-        rows.append(seen(one, 0, line, "gateway", rng))
-        inner = seen(one, 1, line, "server", rng)
-        inner["start"] += offset_s * 10**6
-        rows.append(inner)
-    found = counted(rows)
-    assert found.requests.height == 60
-    assert wrongly(found, rows) == 0
+    for ids in (True, False):
+        rows = []
+        for line, one in enumerate(requests(rng, 60), start=1):
+            name = str(one["id"]) if ids else None
+            rows.append(seen(one, 0, line, "gateway", rng, request_id=name))
+            inner = seen(one, 1, line, "server", rng, request_id=name)
+            inner["start"] += offset_s * 10**6
+            rows.append(inner)
+        found = counted(rows)
+        assert found.requests.height == (60 if ids or not offset_s else 120)
+        assert wrongly(found, rows) == 0
+
+
+@pytest.mark.parametrize("offset_s", [0, -90, 90])
+def test_a_clock_that_is_set_wrong_is_seen_through_in_a_long_log(offset_s: int) -> None:
+    """In a short one it may be the next run of the same trace."""
+    for gap_us, height in ((30_000_000, 60), (400_000, 60 if not offset_s else 120)):
+        rng = random.Random(18)
+        rows = []
+        for line, one in enumerate(requests(rng, 60, gap_us), start=1):
+            rows.append(seen(one, 0, line, "client", rng))
+            inner = seen(one, 1, line, "server", rng)
+            inner["start"] += offset_s * 10**6
+            rows.append(inner)
+        found = counted(rows)
+        assert found.requests.height == height
+        assert wrongly(found, rows) == 0
 
 
 def test_three_layers_are_one_request_by_the_outermost_clock_that_saw_first_tokens() -> None:
@@ -238,6 +257,158 @@ def test_the_same_ids_on_another_day_are_another_run() -> None:
         later = one | {"start": one["start"] + 3 * 86_400 * 10**6 + 7 * 10**6}
         rows.append(seen(later, 1, line, "server", rng, request_id=str(one["id"])))
     assert counted(rows).requests.height == 100
+
+
+def two_runs(change: Any = dict, ids: Any = None, count: int = 60) -> Once:
+    """A client's log and a server's of requests that are alike but for the change."""
+    rng = random.Random(19)
+    rows = []
+    for line, one in enumerate(requests(rng, count), start=1):
+        about = {"session_id": f"s{line % 7}", "model": "m1"}
+        name = ids(one, line) if ids else None
+        outer = seen(one, 0, line, "client", rng, request_id=name, **about)
+        rows.append(outer)
+        rows.append(change(seen(one, 1, line, "server", rng, request_id=name, **about)))
+    return counted(rows)
+
+
+def weak_id(one: dict[str, Any], line: int) -> str:
+    return f"req-{line:05}"
+
+
+def strong_id(one: dict[str, Any], line: int) -> str:
+    return str(one["id"])
+
+
+@pytest.mark.parametrize("ids", [None, weak_id, strong_id])
+def test_what_nothing_speaks_against_is_one(ids: Any) -> None:
+    assert two_runs(ids=ids).requests.height == 60
+    named = two_runs(lambda row: row | {"model": "vendor/M1-2026-03-10", "session_id": None}, ids)
+    assert named.requests.height == 60
+
+
+@pytest.mark.parametrize("ids", [None, weak_id, strong_id])
+@pytest.mark.parametrize("days", [3, 1 / 24])
+def test_one_broken_stamp_does_not_make_two_days_one(ids: Any, days: float) -> None:
+    def later(row: dict[str, Any]) -> dict[str, Any]:
+        later_us = 0 if row[LINE] == 8 else row["start"] + int(days * 86_400 * 10**6)
+        return row | {"start": later_us, "ttft_us": row["ttft_us"] * 3}
+
+    assert two_runs(later, ids).requests.height == 120
+
+
+def test_a_row_with_a_broken_stamp_takes_no_part() -> None:
+    for ids in (None, weak_id, strong_id):
+        found = two_runs(lambda row: row | {"start": 0} if row[LINE] == 8 else row, ids)
+        assert found.requests.height == 61
+
+
+@pytest.mark.parametrize("ids", [None, weak_id])
+def test_clocks_without_a_date_need_ids_that_cannot_come_up_twice(ids: Any) -> None:
+    """One trace that is replayed on two services has its own arrivals in both logs."""
+
+    def runs(name: Any) -> int:
+        rng = random.Random(20)
+        rows = []
+        for line, one in enumerate(requests(rng, 60), start=1):
+            since = one | {"start": one["start"] - START_US}
+            for source, vantage in enumerate(("client", "server")):
+                row = seen(since, source, line, vantage, rng)
+                rows.append(row | {"request_id": name(one, line) if name else None})
+        return counted(rows).requests.height
+
+    assert runs(ids) == 120
+    assert runs(strong_id) == 60
+
+
+CONTRADICTIONS: dict[str, dict[str, Any]] = {
+    "waited longer inside": {"ttft_us": 400_000},
+    "took longer inside": {"e2e_us": 90_000_000},
+    "another model and session": {"model": "other", "session_id": "t"},
+    "another session, about as many tokens": {"session_id": "t", "more": 9},
+    "another model, about as many tokens": {"model": "m2", "more": 9},
+    "another session, tokens unknown": {"session_id": "t", "input_tokens": None,
+                                        "output_tokens": None},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("ids", [None, weak_id, strong_id])
+@pytest.mark.parametrize("said", CONTRADICTIONS)
+def test_rows_that_contradict_each_other_are_two(said: str, ids: Any) -> None:
+    what = CONTRADICTIONS[said]
+
+    def change(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"input_tokens": row["input_tokens"] + what.get("more", 0)} | what
+
+    assert two_runs(change, ids).requests.height == 120
+
+
+@pytest.mark.parametrize("what", ["model", "session_id"])
+def test_another_name_of_the_model_or_session_counts_without_ids(what: str) -> None:
+    for ids, height in ((None, 120), (weak_id, 120), (strong_id, 60)):
+        assert two_runs(lambda row: row | {what: "other"}, ids).requests.height == height
+
+
+def test_ids_that_cannot_come_up_twice_and_differ_are_of_two_requests() -> None:
+    other = random.Random(21)
+    found = two_runs(
+        lambda row: row | {"request_id": str(uuid.UUID(int=other.getrandbits(128)))}, strong_id
+    )
+    assert found.requests.height == 120
+
+
+def test_choices_of_one_id_are_different_requests() -> None:
+    """What a trace does first and then has one id, and a number behind it."""
+
+    def named(step: int) -> Any:
+        return lambda one, line: f"{one['id']}-{step}"
+
+    def second(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"request_id": row["request_id"][:-1] + "1"}
+
+    assert two_runs(ids=named(0)).requests.height == 60
+    assert two_runs(second, named(0)).requests.height == 120
+    assert two_runs(lambda row: row | {"request_id": row["request_id"] + "-1"}, strong_id
+                    ).requests.height == 120  # fmt: skip
+
+    rng = random.Random(22)
+    every = [uuid.UUID(int=rng.getrandbits(128)) for _ in range(31)]
+    rows = []
+    for line, one in enumerate(requests(rng, 60), start=1):
+        # Both layers tell of both steps.
+        name = f"{every[line // 2]}-{line % 2}"
+        for source, vantage in enumerate(("client", "server")):
+            rows.append(seen(one, source, line, vantage, rng, request_id=name))
+    found = counted(rows)
+    assert found.requests.height == 60
+    assert wrongly(found, rows) == 0
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_a_trace_that_is_run_again_is_another_run(data: st.DataObject) -> None:
+    """Logged elsewhere, later or on another model; some stamps may be broken, some figures gone."""
+    rng = random.Random(data.draw(st.integers(0, 2**32)))
+    form = data.draw(st.sampled_from(["none", "counter", "own"]))
+    offset_s = data.draw(st.sampled_from([300, 3600, 5 * 3600 + 1800, 86_400, 10**6]))
+    mirrored = data.draw(st.booleans())
+    broken = data.draw(st.integers(0, 5))
+    rows = []
+    for line, one in enumerate(requests(rng, data.draw(st.integers(1, 80))), start=1):
+        for source, vantage in enumerate(("client", "server")):
+            name = {
+                "none": None, "counter": f"req-{line:05}",
+                "own": str(uuid.UUID(int=rng.getrandbits(128))),
+            }[form]  # fmt: skip
+            row = seen(one, source, line, vantage, rng, request_id=name, model="m1")
+            row["truth"] = 1000 * source + line
+            if source:
+                row |= {"model": "m2"} if mirrored else {"start": row["start"] + offset_s * 10**6}
+            if line <= broken:
+                row["start"] = 5
+            rows.append(row)
+    found = counted(rows)
+    assert found.requests.height == len(rows)
 
 
 @settings(max_examples=150)
@@ -400,6 +571,69 @@ def test_rows_told_again_are_counted_once(tmp_path: Path) -> None:
     assert log.requests.height == 13
     assert [dict(one.rows_rejected) for one in log.inputs] == [{REPEATED: 3}, {REPEATED: 6}]
     assert log.inputs[0].first_rejects == ((13, REPEATED), (14, REPEATED), (15, REPEATED))
+
+
+PLACEHOLDERS = ["unknown", "0", "-1", "<none>", "N/A", "-", str(uuid.UUID(int=0))]
+
+
+@pytest.mark.parametrize("name", [*PLACEHOLDERS, "chat", "42", "trace-0"])
+@pytest.mark.parametrize("known", [{"ttft_ms": 80}, {"ttft_ms": 80, "latency_ms": 300}, {}])
+def test_equal_rows_whose_id_names_no_request_are_as_many(
+    name: str, known: dict[str, int], tmp_path: Path
+) -> None:
+    """A user, a route or nothing, with stamps of whole seconds or without any."""
+    rows = [
+        {"request_id": name, "timestamp": f"2026-03-10T09:00:{n // 3:02}Z", "prompt_tokens": 512,
+         "completion_tokens": 16} | known
+        for n in range(60)
+    ]  # fmt: skip
+    jsonl(tmp_path / "a.jsonl", rows)
+    assert accounted(read_log([str(tmp_path / "a.jsonl")])).requests.height == 60
+    if known:
+        without = [{k: v for k, v in row.items() if k != "timestamp"} for row in rows]
+        jsonl(tmp_path / "b.jsonl", without)
+        assert accounted(read_log([str(tmp_path / "b.jsonl")])).requests.height == 60
+
+
+@pytest.mark.parametrize("name", ["req-00007", str(uuid.UUID(int=7 << 99 | 0xABC123456789))])
+def test_an_id_of_many_different_rows_names_no_request(name: str, tmp_path: Path) -> None:
+    """Nor does it make its equal rows one, which it would do if it came up only with them."""
+    every = [engine_row(one) | {"request_id": name} for one in requests(random.Random(23), 12)]
+    jsonl(tmp_path / "a.jsonl", [*every, every[0]])
+    assert accounted(read_log([str(tmp_path / "a.jsonl")])).requests.height == 13
+    jsonl(tmp_path / "a.jsonl", [every[0], every[1], every[0]])
+    assert accounted(read_log([str(tmp_path / "a.jsonl")])).requests.height == 2
+
+
+def test_probes_of_two_replicas_are_two_probes(tmp_path: Path) -> None:
+    rows = [
+        {"session_id": "probe", "timestamp": f"2026-03-10T09:00:{n:02}Z", "input_tokens": 10,
+         "output_tokens": 1, "ttft_ms": 50}
+        for n in range(60)
+    ]  # fmt: skip
+    for name in ("a", "b"):
+        jsonl(tmp_path / f"{name}.jsonl", rows)
+    assert accounted(read_log([str(tmp_path)])).requests.height == 120
+
+
+def test_a_log_that_is_given_twice_is_counted_once_by_its_sessions(tmp_path: Path) -> None:
+    rows = [engine_row(one) | {"session_id": f"s{one['truth'] % 5}"}
+            for one in requests(random.Random(24), 30)]  # fmt: skip
+    for row in rows:
+        del row["request_id"]
+    for name in ("a", "b"):
+        jsonl(tmp_path / f"{name}.jsonl", rows)
+    assert accounted(read_log([str(tmp_path)])).requests.height == 30
+
+
+def test_a_replay_with_the_ids_of_the_first_run_is_another_run(tmp_path: Path) -> None:
+    rows = [
+        {k: v for k, v in engine_row(one).items() if k not in ("ttft_ms", "latency_ms", "queue_ms")}
+        for one in requests(random.Random(25), 30)
+    ]
+    jsonl(tmp_path / "a.jsonl", rows)
+    jsonl(tmp_path / "b.jsonl", [row | {"start": row["start"] + 1800} for row in rows])
+    assert accounted(read_log([str(tmp_path)])).requests.height == 60
 
 
 def test_equal_rows_without_an_id_are_as_many_requests(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import tomllib
-from datetime import UTC, datetime
+import warnings
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,7 +19,9 @@ from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 import ttftdoctor
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.cli import app
+from ttftdoctor.contrasts.flow import contrast_log
 from ttftdoctor.errors import InputError, UnknownFormat, UsageError
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.local_time import in_zone
@@ -34,6 +38,8 @@ ODD = {
     "model": "llm", "input_tokens": "ptok", "output_tokens": "gtok", "ttft_ms": "first_tok",
     "e2e_ms": "whole", "status": "outcome",
 }  # fmt: skip
+#: Formats of dates that Polars refuses.
+REFUSED = ("%I", "%M", "%p %H", "%S %p", "%l", "%d.%m.%Y %I:%M:%S", "%d.%m.%Y %H")
 MAPPING = """
 [map]
 ttft_us = "first_tok"
@@ -218,6 +224,15 @@ def test_a_format_with_an_offset_needs_no_zone(tmp_path: Path) -> None:
     assert found.requests["start"][0] == 1_777_622_400_000_000
 
 
+def test_a_fraction_as_python_writes_it_is_a_fraction(tmp_path: Path) -> None:
+    rows = [{"ttft_ms": 20, "at": f"01.05.2026 10:00:{k:02}.25"} for k in range(20)]
+    text = '[map]\nstart = "at"\n[time]\nformat = "%d.%m.%Y %H:%M:%S.%f"\n'
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = read(write(tmp_path / "log.jsonl", *rows), toml(tmp_path, text))
+    assert found.requests["start"][0] == 1_777_629_600_250_000
+
+
 def test_stamps_that_do_not_fit_the_format_are_counted(tmp_path: Path) -> None:
     rows = [{"ttft_ms": 20, "at": f"10:00:{k:02} 01.05.2026"} for k in range(20)]
     rows[5]["at"] = "yesterday"
@@ -247,6 +262,14 @@ def test_stamps_that_do_not_fit_the_format_are_counted(tmp_path: Path) -> None:
         ('[map]\nttft = "a"\n[time]\ntimezone = "Mars"', "line 4, time.timezone", "no time zone"),
         ('[map]\nttft = "a"\n[time]\nformat = "%Q"', "line 4, time.format", "no format of dates"),
         ('[map]\nttft = "a"\n[time]\nformat = "Y"', "line 4, time.format", "no format of dates"),
+        *(
+            (f'[map]\nttft = "a"\n[time]\nformat = "{form}"', "line 4, time.format", what)
+            for form, what in [
+                *((form, "does not make a moment") for form in REFUSED),
+                ("%d.%m.%Y %H:%M:%S,%f", "%f in"),
+                ("%d.%m.%Y %H:%M:%S %-f", "%f in"),
+            ]
+        ),
         ("[constant]\nttft_us = 3", "line 2, constant.ttft_us", "the same in every row"),
         ('[constant]\nvantage = "moon"', "line 2, constant.vantage", "no vantage"),
         ("[constant]\nmodel = 3", "line 2, constant.model", "must be text"),
@@ -499,6 +522,63 @@ def test_an_unknown_log_is_shown_its_proposal(odd: str, tmp_path: Path, away: Pa
     assert run("diagnose", odd).exit_code == 2
 
 
+def test_objects_and_ids_of_conversations_are_not_taken_for_others(tmp_path: Path) -> None:
+    rows = [
+        {
+            "conv": {"id": f"c{k % 7}"}, "t": {"first_tok": 150.7 + k},
+            "usage": {"ptok": 1000 + 10 * k}, "when": f"2026-03-10T09:00:{k:02}.010Z",
+        }
+        for k in range(40)
+    ]  # fmt: skip
+    log = write(tmp_path / "log.jsonl", *rows)
+    found = tomllib.loads(proposal(log).text)
+    assert found["map"] == {
+        "session_id": "conv.id", "start": "when", "input_tokens": "usage.ptok",
+        "ttft_us": "t.first_tok",
+    }  # fmt: skip
+    read_so = read(log, toml(tmp_path, proposal(log).text))
+    assert read_so.requests["start"].null_count() == 0
+    assert read_so.requests["request_id"].null_count() == 40
+
+
+def test_an_object_that_is_an_error_is_one(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"ttft_ms": 20 + k, "input_tokens": 9} for k in range(20)]
+    rows[3]["error"] = {"message": "no"}
+    found = read_log([write(tmp_path / "log.jsonl", *rows)])
+    assert (found.requests.height, found.failed.height) == (19, 1)
+
+
+def test_counts_and_places_are_no_times(tmp_path: Path) -> None:
+    rows = [
+        {
+            "queue_position": k % 5, "first_token_count": 3, "ptok": 1000 + 10 * k,
+            "latency_first": 151.7 + k, "when": 1_773_133_200 + k,
+        }
+        for k in range(40)
+    ]  # fmt: skip
+    found = tomllib.loads(proposal(write(tmp_path / "log.jsonl", *rows)).text)
+    assert found["map"] == {
+        "start": "when", "input_tokens": "ptok", "ttft_us": "latency_first",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", [1, 1000])
+def test_the_moment_of_the_first_token_by_its_bare_name(tmp_path: Path, unit: int) -> None:
+    rows = [
+        {
+            "started": (1_773_133_200 + k) * unit, "first": (1_773_133_200.3 + k) * unit,
+            "ended": (1_773_133_200.9 + k) * unit, "ptok": 1000 + 10 * k,
+        }
+        for k in range(40)
+    ]  # fmt: skip
+    log = write(tmp_path / "log.jsonl", *rows)
+    text = proposal(log).text
+    assert tomllib.loads(text)["map"] == {
+        "start": "started", "input_tokens": "ptok", "first_token": "first", "end": "ended",
+    }  # fmt: skip
+    assert read(log, toml(tmp_path, text)).requests["ttft_us"][0] == pytest.approx(3e5, abs=1)
+
+
 def test_rates_and_counters_are_no_columns(tmp_path: Path) -> None:
     rows = [
         {"ttft_ms": 50 + k, "prompt_tokens": 90 + k, "hit_ratio": k, "cached_pct": k % 90,
@@ -677,6 +757,45 @@ def test_a_window_at_an_hour_that_never_was() -> None:
     result = run("inspect", str(PEAK), "--since", "2026-03-29 02:30", "--timezone", "Europe/Berlin")
     assert result.exit_code == 2
     assert "the clocks of Europe/Berlin never show" in result.stderr
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo", "Asia/Kolkata"])
+def test_expressions_are_read_in_the_zone(zone: str) -> None:
+    whole = read_log([str(PEAK)])
+    hours = Counter(
+        datetime.fromtimestamp(at / 1e6, ZoneInfo(zone)).hour for at in whole.requests["start"]
+    )
+    hour, n = hours.most_common(1)[0]
+    first = datetime.fromtimestamp(min(whole.requests["start"]) / 1e6, ZoneInfo(zone))
+    bound = (first + timedelta(minutes=30)).replace(microsecond=0)
+    later = sum(at >= bound.timestamp() * 1e6 for at in whole.requests["start"])
+    naive = bound.replace(tzinfo=None).isoformat(" ")
+    with reading_as(timezone=zone):
+        assert kept(whole, Only(where=f"hour == {hour}")).requests.height == n
+        assert kept(whole, Only(where=f'start >= "{naive}"')).requests.height == later
+        window = kept(whole, Only(since=naive))
+        found = contrast_log(whole, f'start >= "{naive}"', None, min_rows=1, top=5)
+    assert window.requests.height == later
+    offset = f"{bound:%z}"
+    assert any(f"{naive}{offset[:3]}:{offset[3:]} on" in note for note in window.notes)
+    assert found.selected == later
+    assert f"times and hours are those of {zone}" in found.notes
+
+
+def test_an_expression_at_an_hour_that_never_was() -> None:
+    with reading_as(timezone="Europe/Berlin"), pytest.raises(UsageError, match="never show"):
+        kept(read_log([str(PEAK)]), Only(where='start > "2026-03-29 02:30"'))
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Tokyo"])
+def test_windows_to_the_edges_of_the_calendar(zone: str) -> None:
+    log = read_log([str(PEAK)])
+    with reading_as(timezone=zone):
+        for only in (Only(until="9999-12-31T23:59"), Only(since="0001-01-01")):
+            assert kept(log, only).requests.height == log.requests.height
+        for only in (Only(since="9999-12-31T23:59"), Only(until="0001-01-01")):
+            with pytest.raises(UsageError, match="no row is left"):
+                kept(log, only)
 
 
 def test_in_zone_follows_the_clocks() -> None:

@@ -3,13 +3,18 @@ by the reader that claims it, and nothing is lost without a name."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
+import resource
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from hypothesis import given, settings
@@ -19,6 +24,7 @@ from polars.testing import assert_frame_equal
 from ttftdoctor.errors import InputError, UnknownFormat
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.sources import Shape, Source
+from ttftdoctor.sources.piles import Pile, Spool, together
 from ttftdoctor.sources.wrappings import replica_of_path, wrapping_of
 
 SAMPLES = Path(__file__).parents[1] / "sample_logs"
@@ -285,21 +291,25 @@ def test_replicas_whose_lines_alternate_are_told_apart(tmp_path: Path) -> None:
     assert (log.requests["line"] <= len(both)).all()
 
 
+_DATABASE = "db-1       | LOG:  checkpoint complete: wrote 3 buffers"
+
+
 def test_a_gateway_and_an_engine_in_one_compose_log(tmp_path: Path) -> None:
-    """Each by its reader; the database beside them serves no requests, and is no reject."""
+    """Each by its reader; lines of the database beside them are counted, and shown as unread."""
     gateway, engine = lines_of("litellm"), lines_of("vllm-log")
     lines = []
     for at in range(max(len(gateway), len(engine))):
         lines += [f"litellm-1  | {line}" for line in gateway[at : at + 1]]
         lines += [f"vllm-1     | {line}" for line in engine[at : at + 1]]
-        lines.append("db-1       | LOG:  checkpoint complete: wrote 3 buffers")
+        lines.append(_DATABASE)
     log = read(tmp_path / "compose.log", lines)
     by_format = {one.format: one for one in log.inputs}
     assert set(by_format) == {"litellm", "vllm-log"}
     for name in by_format:
         alone = read(tmp_path / f"{name}.log", lines_of(name)).inputs[0]
-        assert by_format[name].rows_read == alone.rows_read
-        assert by_format[name].rows_rejected == alone.rows_rejected
+        assert by_format[name].rows_used == alone.rows_used
+        unread = {"no_reader_knows_it": lines.count(_DATABASE)} if name == "litellm" else {}
+        assert by_format[name].rows_rejected == {**alone.rows_rejected, **unread}
     # A gateway's container does no prefill.
     whose = log.requests.filter(pl.col("vantage") == "gateway")["replica"]
     assert "litellm-1" not in whose.to_list()
@@ -311,6 +321,204 @@ def test_records_of_a_writer_that_no_reader_knows_are_told(tmp_path: Path) -> No
     log = read(tmp_path / "pods.log", lines)
     assert log.inputs[0].rows_rejected["no_reader_knows_it"] == 7
     assert log.inputs[0].first_rejects[0] == (1, "no_reader_knows_it")
+
+
+def test_text_of_a_writer_that_no_reader_knows_is_counted(tmp_path: Path) -> None:
+    lines = []
+    for n, line in enumerate(lines_of("flat")):
+        lines += [f"[pod/a/c] {line}", f"[pod/b/c] req={n} ttft={n}ms in=500 out=20"]
+    log = read(tmp_path / "pods.log", lines)
+    assert log.inputs[0].rows_rejected["no_reader_knows_it"] == len(lines) // 2
+    assert (2, "no_reader_knows_it") in log.inputs[0].first_rejects
+
+
+# --- many writers -------------------------------------------------------------------------------
+
+
+def _plain(log: Log) -> pl.DataFrame:
+    return log.requests.drop("replica").sort("line")
+
+
+@pytest.mark.usefixtures("every_row")
+@pytest.mark.parametrize("wrap", ["bare", "stamped", "cri", "compose"])
+def test_records_of_many_writers_are_those_of_one_log(wrap: str, tmp_path: Path) -> None:
+    """Whatever the number of writers: the same rows, each with its writer, and few files."""
+    bare = (SAMPLES / "peak_hour.jsonl").read_text(encoding="utf-8").splitlines()[:600]
+    plain = read(tmp_path / "plain.log", bare)
+    inner: Callable[[str], str] = WRAPS[wrap] if wrap != "bare" else str
+    pods = [n * 7 % 150 for n in range(len(bare))]
+    lines = [f"[pod/vllm-{n}/c] {inner(line)}" for n, line in zip(pods, bare, strict=True)]
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, limit[1]))
+    try:
+        log = read(tmp_path / "pods.log", lines)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+    assert_frame_equal(_plain(log), _plain(plain))
+    assert log.inputs[0].rows_rejected == plain.inputs[0].rows_rejected
+    if plain.requests["replica"].null_count() == plain.requests.height and wrap != "compose":
+        server = log.requests.filter(pl.col("vantage") == "server")
+        wanted = [f"vllm-{pods[line - 1]}" for line in server["line"]]
+        assert server["replica"].to_list() == wanted
+
+
+def test_the_cost_of_many_writers_is_that_of_their_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ttftdoctor import intake
+
+    read_of: list[int] = []
+    one = intake._read_part
+
+    def counted(*args: Any) -> Log:
+        read_of.append(1)
+        return one(*args)
+
+    monkeypatch.setattr(intake, "_read_part", counted)
+    bare = lines_of("peak_hour")[:600]
+    lines = [f"[pod/p{n % 60}/c] {line}" for n, line in enumerate(bare)]
+    lines += [f"[pod/p{n}/c] the launcher says hello" for n in range(60)]
+    log = read(tmp_path / "pods.log", lines)
+    assert log.inputs[0].rows_used == 600
+    assert log.inputs[0].rows_rejected["not_json"] == 60
+    assert len(read_of) == 1
+
+
+def test_text_of_many_writers_is_told_apart(tmp_path: Path) -> None:
+    """Engines count their requests alike: lines of one mean nothing to those of the others."""
+    bare = lines_of("llamacpp")
+    plain = read(tmp_path / "plain.log", bare)
+    lines = [f"[pod/llama-{n}/server] {line}" for line in bare for n in range(20)]
+    log = read(tmp_path / "pods.log", lines)
+    assert log.inputs[0].rows_used == 20 * plain.inputs[0].rows_used
+    assert log.requests["replica"].n_unique() == 20
+    for n in (0, 7, 19):
+        of_one = log.requests.filter(pl.col("replica") == f"llama-{n}").drop("replica", "line")
+        assert_frame_equal(of_one, plain.requests.drop("replica", "line"))
+
+
+def test_requests_of_several_lines_are_told_apart_among_many_writers(tmp_path: Path) -> None:
+    bare = lines_of("claude-code")
+    plain = read(tmp_path / "plain.log", bare)
+    lines = [f"[pod/c{n}/c] {line}" for n in range(18) for line in bare]
+    log = read(tmp_path / "pods.log", lines)
+    assert sum(one.rows_read for one in log.inputs) == 18 * plain.inputs[0].rows_read
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_piles_give_back_what_was_laid_aside(data: st.DataObject) -> None:
+    text = st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"]), max_size=9)
+    with closing(Spool()) as spool:
+        piles: dict[int, Pile] = {}
+        want: dict[int, list[tuple[str, int, int]]] = {}
+        number = 0
+        for block in data.draw(st.lists(st.lists(st.tuples(text, st.integers(0, 5)), max_size=9))):
+            numbers = list(range(number, number + len(block)))
+            number += len(block)
+            whose = np.array([writer % 3 for _, writer in block], np.int64)
+            frame = pl.DataFrame(
+                {"line": numbers, "text": [t for t, _ in block], "writer": [w for _, w in block]},
+                schema={"line": pl.Int64, "text": pl.String, "writer": pl.Int64},
+            )
+            for (line, writer), at in zip(block, numbers, strict=True):
+                want.setdefault(writer % 3, []).append((line, at, writer))
+            for key, pile in spool.lay(frame, whose):
+                if key in piles:
+                    piles[key].add(pile)
+                else:
+                    piles[key] = pile
+        assert piles.keys() == want.keys()
+        for key, pile in piles.items():
+            assert pile.count == len(want[key])
+            with pile.opened() as file:
+                assert file.read().decode() == "".join(f"{line}\n" for line, _, _ in want[key])
+            first = data.draw(st.integers(0, pile.count - 1))
+            numbers_, writers = pile.rows(first, 3)
+            rows = [*want[key], *[want[key][-1]] * 3][first : first + 3]
+            assert numbers_.tolist() == [at for _, at, _ in rows]
+            assert writers.tolist() == [writer for _, _, writer in rows]
+        if piles:
+            both = together(piles.values())
+            assert both.count == number
+            with both.opened() as file:
+                assert len(file.read()) == sum(
+                    len(t.encode()) + 1 for w in want.values() for t, _, _ in w
+                )
+
+
+# --- damage, records and tables that look wrapped -----------------------------------------------
+
+
+@pytest.mark.parametrize("wrap", ["bare", "docker", "kubectl", "mixed"])
+def test_a_log_that_was_cut_off_is_told_however_it_is_wrapped(wrap: str, tmp_path: Path) -> None:
+    bare = (SAMPLES / "peak_hour.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = bare if wrap in ("bare", "mixed") else [WRAPS[wrap](line) for line in bare]
+    if wrap == "mixed":
+        lines = lines_of("vllm-log") + lines
+    data = gzip.compress("".join(f"{line}\n" for line in lines).encode())
+    log = read(tmp_path / "log.gz", data[: len(data) // 2])
+    assert any("the packed file is damaged" in text for text in log.warnings)
+
+
+SHIPPED: dict[str, dict[str, object]] = {
+    "filebeat": {"@timestamp": STAMP, "message": "done", "agent": {"type": "filebeat"},
+                 "container": {"name": "gw"}},
+    "kubernetes": {"log": "done", "kubernetes": {"pod_name": "p"}},
+    "journal": {"MESSAGE": "done", "__REALTIME_TIMESTAMP": "1", "_HOSTNAME": "h"},
+    "loki": {"line": 12, "labels": {"env": "prod"}},
+    "docker": {"log": "x", "stream": "stdout", "time": STAMP},
+    "gcp": {"resource": "/v1/chat", "textPayload": "x"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format_", [None, "flat"])
+@pytest.mark.parametrize("shipper", SHIPPED)
+def test_records_with_the_fields_of_a_shipper_are_records(
+    shipper: str, format_: str | None, tmp_path: Path
+) -> None:
+    records = [json.loads(line) for line in lines_of("peak_hour")[:60]]
+    path = tmp_path / "log.jsonl"
+    path.write_text("".join(_dumps(**SHIPPED[shipper], **one) + "\n" for one in records))
+    log = accounted(read_log([str(path)], format=format_))
+    assert [one.format for one in log.inputs] == ["flat"]
+    assert log.inputs[0].rows_used == 60
+    assert log.requests["ttft_us"].null_count() == 0
+
+
+def test_records_beside_their_own_text_stay_wrapped(tmp_path: Path) -> None:
+    """A shipper that parses a line and keeps it as well: it is read with its writer."""
+    bare = records_of("tgi")
+    both = [
+        _dumps(log=line, kubernetes={"pod_name": "vllm-0"}, **json.loads(line)) for line in bare
+    ]
+    assert_same_rows(read(tmp_path / "p", bare), read(tmp_path / "both.log", both), "vllm-0")
+
+
+@pytest.mark.parametrize("separator", ["|", ","])
+@pytest.mark.parametrize("first", ["session_id", "model", "col_1"])
+def test_a_table_whose_first_column_looks_like_a_service_is_a_table(
+    separator: str, first: str, tmp_path: Path
+) -> None:
+    names = [first, "request_id", "timestamp", "input_tokens", "output_tokens", "ttft_ms", "e2e_ms"]
+    tail = " | x" if separator == "," else ""
+    rows = [
+        [
+            f"chat-{n % 9}{tail}",
+            f"r{n}",
+            f"2026-03-10T09:00:{n:02}.5Z",
+            "900",
+            "80",
+            f"{n}.5",
+            "900",
+        ]
+        for n in range(40)
+    ]
+    log = read(tmp_path / "t.csv", [separator.join(row) for row in [names, *rows]])
+    assert log.inputs[0].rows_used == 40
+    assert log.requests["replica"].null_count() == 40
+    if first == "session_id":
+        assert log.requests["session_id"].n_unique() == 9
 
 
 def test_wrapped_lines_that_no_reader_knows_are_an_error(tmp_path: Path) -> None:

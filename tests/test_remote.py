@@ -24,7 +24,7 @@ import zstandard
 from reading import ROOT, SAMPLES
 
 import ttftdoctor
-from ttftdoctor.errors import InputError
+from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.intake import read_log
 from ttftdoctor.sources import Source, expand
 from ttftdoctor.sources.addresses import is_address, label, shown, split
@@ -52,6 +52,18 @@ PACKERS = {
         ("https://u:pw@h/a/b.jsonl", "https://h/a/b.jsonl"),
         ("https://h/a/b.jsonl?X-Amz-Signature=pw#pw", "https://h/a/b.jsonl?…"),
         ("https://h:8080/a@b.jsonl", "https://h:8080/a@b.jsonl"),
+        ("https://u:1/pw@127.0.0.1:1/x", "https://127.0.0.1:1/x"),
+        ("https://h/x;token=pw", "https://h/x;…"),
+        ("https://pw@h/x", "https://h/x"),
+        ("az://c/b.jsonl?sv=2022&sig=pw", "az://c/b.jsonl?…"),
+        (
+            "abfss://c@acc.dfs.core.windows.net/a.jsonl?sig=pw",
+            "abfss://c@acc.dfs.core.windows.net/a.jsonl?…",
+        ),
+        ("s3://b/k?X-Amz-Signature=pw", "s3://b/k?…"),
+        ("s3://AKIA:pw/pw@bucket/k", "s3://AKIA@bucket/k"),
+        ("gs://b/k?token=pw", "gs://b/k?…"),
+        ("s3://b/day=2026-0?-01/log-?.jsonl", "s3://b/day=2026-0?-01/log-?.jsonl"),
         ("https://u:pw/pw@h/a.jsonl", "https://h/a.jsonl"),
         ("https://u:p?w#pw@h/a.jsonl", "https://h/a.jsonl"),
         ("s3://bucket/a b/c.jsonl", "s3://bucket/a b/c.jsonl"),
@@ -63,6 +75,48 @@ def test_what_is_secret_is_not_shown(address: str, name: str) -> None:
     assert shown(address) == name
     assert "pw" not in shown(address)
     assert "pw" not in label(address)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https:/u:pw@h/x", " https://u:pw@h/x", "https:u:pw@h/x", "jdbc:postgresql://u:pw@h/db",
+        "postgresql+psycopg2://u:pw@h/db", "https://u:1/pw@127.0.0.1:1/x", "https://h/x;token=pw",
+        "https://u:p pw@h/x", "http://127.0.0.1:1\\@u:pw@h/x", "https://h/x\ny?pw",
+    ],
+)  # fmt: skip
+def test_errors_tell_no_secret_of_any_address(text: str) -> None:
+    error = InputError("no such file", where=text)
+    assert "pw" not in str(error)
+    assert "pw" not in str(error.where)
+    word = text.strip()
+    if " " not in word and "\n" not in word:
+        said = UsageError(f"{word!r} is no file", why=f"of {word}, none", help=word, available=word)
+        assert "pw" not in str(said)
+        assert "is no file" not in str(said) or "none" in str(said)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "logs/a@b:c.jsonl", "C:/logs/u:x@h", "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
+        "write postgresql://USER@HOST/DATABASE", "s3://b/log-?.jsonl", "https://h:80/a/b.jsonl",
+        "why: not a=b; c@d", "-",
+    ],
+)  # fmt: skip
+def test_errors_leave_other_text_as_it_is(text: str) -> None:
+    assert InputError(text, where=text).what == text
+    assert InputError(text, where=text).where == text
+
+
+def test_keys_in_the_address_of_an_object_are_refused() -> None:
+    for address in (
+        "s3://AKIA:pw@bucket/k.jsonl", "az://c/k.jsonl?sv=1&sig=pw", "gs://b/k.jsonl?token=pw",
+        "s3://b/k.jsonl?X-Amz-Signature=pw", "abfss://c@a.dfs.core.windows.net/k?sig=pw",
+    ):  # fmt: skip
+        with pytest.raises(InputError, match="not used") as caught:
+            read_log([address])
+        assert "pw" not in str(caught.value)
 
 
 def test_a_torn_address_is_told_without_its_password() -> None:
@@ -207,6 +261,8 @@ def test_errors_of_a_web_server_are_no_logs() -> None:
         "/403": status(403), "/500": status(500), "/204": status(204, b""), "/206": status(206),
         "/login": status(200, b"<html>who are you?</html>", "text/html; charset=utf-8"),
         "/plain-login": status(200, b"\n <!DOCTYPE html><html>who?</html>"),
+        "/comment": status(200, b"<!-- x --><html>login</html>"),
+        "/xml": status(200, b"<?xml version='1.0'?>\n<HTML>login</HTML>"),
         "/to-login": status(302, b"moved", Location="/login"),
         "/round": status(302, b"moved", Location="/round"),
         "/to-file": status(302, b"moved", Location="file:///etc/passwd"),
@@ -216,7 +272,8 @@ def test_errors_of_a_web_server_are_no_logs() -> None:
     messages = {
         "/403": "access is refused", "/404": "no such file", "/500": "did not send",
         "/204": "did not send", "/206": "did not send", "/login": "a web page",
-        "/plain-login": "a web page", "/to-login": "a web page", "/round": "did not send",
+        "/plain-login": "a web page", "/comment": "a web page",
+        "/xml": "a web page", "/to-login": "a web page", "/round": "did not send",
         "/to-file": "did not send", "/to-ftp": "not safe", "/nowhere": "did not send",
         "/empty": "empty",
     }  # fmt: skip

@@ -21,7 +21,9 @@ import ttftdoctor
 from ttftdoctor import simulator
 from ttftdoctor.choose import REASONS, Only, kept
 from ttftdoctor.cli import app
+from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.errors import UsageError
+from ttftdoctor.experiment import arguments, filled
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.measure.rows import prepare
 from ttftdoctor.readers import Options
@@ -372,6 +374,107 @@ def test_compare_and_export_take_them(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in target.read_text().splitlines()]
     assert lines
     assert min(line["input_length"] for line in lines) > 3000
+
+
+@pytest.mark.parametrize("stamp", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00Z"])
+def test_a_stamp_that_was_never_set_leaves_the_clock_its_dates(tmp_path: Path, stamp: str) -> None:
+    rows = [_row(n, float(60 * n)) for n in range(40)]
+    rows[5]["start_time"] = stamp
+    log = _log(tmp_path / "log.jsonl", rows)
+    after = kept(log, Only(since="2026-08-01 00:20", where=f'start < "{_stamp(1800)[:19]}"'))
+    _accounted(log, after)
+    assert after.requests.height == 10
+    assert after.inputs[0].rows_rejected["without_start"] == 1
+    assert kept(log, Only(since="10min", where="hour == 0")).requests.height == 11
+
+
+def test_turns_do_not_begin_anew_where_few_rows_name_their_session(tmp_path: Path) -> None:
+    rows = [_row(n, float(10 * n)) for n in range(60)]
+    for n in range(0, 60, 3):
+        rows[n]["session_id"] = f"s{n % 4}"
+    log = _log(tmp_path / "log.jsonl", rows)
+    every = kept(log, Only(where="session is not null"))
+    late = kept(log, Only(since=_stamp(300), where="session is not null"))
+    assert sorted(every.requests["turn"]) == sorted([1, 2, 3, 4, 5] * 4)
+    assert late.requests["turn"].min() == 3
+    assert prepare(late.requests).turn.tolist() == late.requests["turn"].to_list()
+    assert late.fields["turn"].why == "place in the session, counted on the whole log"
+
+
+def test_turns_are_not_made_up_where_what_is_kept_names_few_sessions(tmp_path: Path) -> None:
+    rows = [_row(n, float(10 * n)) for n in range(60)]
+    for n in range(60):
+        if n % 10 > 3:
+            rows[n]["session_id"] = f"s{n % 2}"
+    log = _log(tmp_path / "log.jsonl", rows)
+    part = kept(log, Only(where="session is null or request == 'r59'"))
+    assert not np.isfinite(prepare(part.requests).turn).any()
+    assert any("their turns are not known" in note for note in part.notes)
+
+
+@pytest.mark.parametrize("base", [0, 1])
+def test_turns_that_failed_rows_say_themselves(tmp_path: Path, base: int) -> None:
+    rows = [
+        _row(n, float(n), session_id=f"s{n // 5}", turn=n % 5 + base,
+             status="error" if n % 3 == 0 else "ok")
+        for n in range(60)
+    ]  # fmt: skip
+    log = _log(tmp_path / "log.jsonl", rows)
+    assert log.failed.height == 20
+    after = kept(log, Only(where="turn > 2"))
+    _accounted(log, after)
+    wanted = sum(n % 5 + 1 > 2 for n in range(0, 60, 3))
+    assert after.failed.height == wanted
+    assert "where_unknown" not in after.inputs[0].rows_rejected
+
+
+def test_only_failed_rows_match(tmp_path: Path) -> None:
+    rows = [_row(n, float(n), status="error" if n % 3 == 0 else "ok") for n in range(60)]
+    log = _log(tmp_path / "log.jsonl", rows)
+    with pytest.raises(UsageError, match="only rows that failed are left") as caught:
+        kept(log, Only(where='status == "error"'))
+    assert caught.value.why is not None
+    assert caught.value.why.startswith("20 of them")
+
+
+def test_a_file_by_its_last_name(tmp_path: Path) -> None:
+    for name in ("one.jsonl", "other.jsonl"):
+        (tmp_path / name).write_text(_lines([_row(n, float(n)) for n in range(20)]))
+    log = read_log([str(tmp_path / "one.jsonl"), str(tmp_path / "other.jsonl")])
+    for text in ("one.jsonl", str(tmp_path / "one.jsonl")):
+        assert kept(log, Only(where=f'file == "{text}"')).requests.height == 20
+    assert kept(log, Only(where='file in ("one.jsonl", "other.jsonl")')).requests.height == 40
+    assert kept(log, Only(where='file != "one.jsonl"')).inputs[0].rows_used == 0
+
+
+@pytest.mark.parametrize("sign", ["&", "&&", " and ", " & "])
+def test_signs_need_no_blanks(tmp_path: Path, sign: str) -> None:
+    log = _log(tmp_path / "log.jsonl", [_row(n, float(n)) for n in range(20)])
+    assert kept(log, Only(where=f"input>104{sign}input<108")).requests.height == 3
+    either = "|" * max(1, len(sign.strip()) % 3)
+    assert kept(log, Only(where=f"input<104{either}input>118")).requests.height == 5
+
+
+@pytest.mark.parametrize(
+    ("only", "said"),
+    [
+        (Only(since="2026-01-01"), ""),
+        (Only(until="2099-01-01T00:00:00Z", where="turn > 0"), "--where 'turn > 0'"),
+        (Only(where='turn > 0 and start > "2026-01-01"'), ""),
+        (Only(since="90d", until="0s"), "--since 90d --until 0s"),
+    ],
+)
+def test_an_experiment_asks_for_no_date_of_a_later_log(only: Only, said: str) -> None:
+    command = "ttftdoctor compare {log} after.jsonl --remedy prefix_cache"
+    log = arguments([PEAK], more=only.arguments())
+    found = filled(Experiment("Do it.", command), log)
+    assert found is not None
+    assert found.command == command.replace("{log}", f"{PEAK} {said}".strip())
+    assert ("all times" in found.text) == ("-01-01" in log)
+    # Other commands look at the same log.
+    same = filled(Experiment("Look.", "ttftdoctor inspect {log}"), log)
+    assert same is not None
+    assert same.command == f"ttftdoctor inspect {log}"
 
 
 def test_an_experiment_names_the_same_rows() -> None:

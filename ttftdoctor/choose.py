@@ -25,7 +25,7 @@ from ttftdoctor.diagnosis import NOT_CHOSEN, Input
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
 from ttftdoctor.mapping.manner import manner
-from ttftdoctor.measure.rows import COVERED, Index, Mask, Rows, prepare
+from ttftdoctor.measure.rows import COVERED, Array, Index, Mask, Rows, prepare
 from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER
 from ttftdoctor.zones import local, moment_of
@@ -33,6 +33,9 @@ from ttftdoctor.zones import local, moment_of
 #: Why a row was left out, in the order in which that is asked; the number is the place.
 REASONS = ("", *NOT_CHOSEN)
 _BEFORE, _AFTER, _NO_START, _NOT, _UNKNOWN = range(1, len(REASONS))
+
+#: Ids of which more than this share occur once are those of requests, not of sessions.
+MOST_SINGLE = 0.9
 
 #: A clock that shows more has dates; others count from somewhere.
 _DATED_US = 10**14
@@ -95,6 +98,9 @@ def kept(log: Log, only: Only | None) -> Log:
         return log
     every = pl.concat([log.requests, log.failed])
     n = log.requests.height
+    every = every.with_columns(_by_one_clock(every["start"]))
+    # What is worked out of the order of the rows goes by that clock; the rows stay as they are.
+    timed = replace(log, requests=every.head(n), failed=every.slice(n))
     reason = np.zeros(every.height, dtype=np.int8)
     first, last = _window(every, only, len(log.inputs))
     if first is not None or last is not None:
@@ -106,19 +112,19 @@ def kept(log: Log, only: Only | None) -> Log:
         if first is not None:
             reason[at < first] = _BEFORE
         reason[~known] = _NO_START
-    table = None if only.where is None else columns_of(log)
-    rows = prepare(log.requests) if table is None else table.rows
+    table = None if only.where is None else columns_of(timed)
+    rows = prepare(timed.requests) if table is None else table.rows
     if only.where is not None and table is not None:
         inside = reason == 0
-        chosen = select(only.where, _selectable(log, table, every, inside), "--where")
+        chosen = select(only.where, _selectable(timed, table, every, inside), "--where")
         reason[inside & ~chosen.rows] = _NOT
         reason[inside & chosen.unsure] = _UNKNOWN
     if reason[:n].all():
-        raise _nothing_left(reason[:n], every, only)
+        raise _nothing_left(reason, n, every, only)
     whole, linked = _with_turns(log, rows, reason[:n] == 0)
     notes = [_said(only, first, last, reason)]
     if first is not None:
-        notes += _begun_before(log, rows, first, reason[:n] == 0)
+        notes += _begun_before(timed, rows, first, reason[:n] == 0)
     return replace(
         whole,
         requests=whole.requests.filter(pl.Series(reason[:n] == 0)),
@@ -156,6 +162,16 @@ def _window(every: pl.DataFrame, only: Only, files: int) -> tuple[int | None, in
             why=f"they mean {_stamp(first)} and {_stamp(last)}",
         )
     return first, last
+
+
+def _by_one_clock(start: pl.Series) -> pl.Series:
+    """The starts by the clock of most rows, with dates or without; null where another one ran.
+
+    A zero, or another stamp that was never set, must not make a clock with dates a relative one.
+    """
+    dated = start >= _DATED_US
+    most = 2 * int(dated.sum()) >= len(start) - start.null_count()
+    return start.set((dated != most).fill_null(False), None)
 
 
 def _moment(text: str, option: str, low: int, high: int) -> int:
@@ -200,11 +216,13 @@ def _span_us(text: str) -> int | None:
 
 
 def _stamp(moment: int) -> str:
-    """A moment as people read it: a date, or seconds of a clock that has none."""
+    """A moment as people read it: a date in the zone of this run, or seconds of a clock."""
     if abs(moment) < _DATED_US:
         return f"{moment / 1e6:,.3f} s"
     try:
-        text = (_EPOCH + timedelta(microseconds=moment)).isoformat(" ", "seconds")
+        stamp = _EPOCH + timedelta(microseconds=moment)
+        zone = manner().timezone
+        text = (stamp if zone is None else local(stamp, zone)).isoformat(" ", "seconds")
     except OverflowError:
         return "a moment out of the calendar"
     return text.replace("+00:00", "Z")
@@ -224,6 +242,11 @@ def _selectable(log: Log, table: Table, every: pl.DataFrame, inside: Mask) -> Se
         beside = columns_of(replace(log, requests=log.failed))
         other = {name: column for name, column in beside.named.items() if name in _OWN}
         behind = _places(beside.rows) + n
+        turns = named.get("turn")
+        if isinstance(turns, Number) and log.failed["turn"].null_count() < log.failed.height:
+            logged = _logged_turns(log)
+            if logged is not None:
+                other["turn"] = replace(turns, values=logged[_places(beside.rows)])
     found: dict[str, Number | Text] = {}
     for name in dict.fromkeys((*named, *other)):
         column = named.get(name) or other[name]
@@ -243,6 +266,18 @@ def _selectable(log: Log, table: Table, every: pl.DataFrame, inside: Mask) -> Se
     lacking = tuple(name for name in table.absent if name not in found)
     counted = inside & (np.arange(total) < n)
     return Selectable(total, found, ALIASES, lacking, table.rows.epoch_us, counted)
+
+
+def _logged_turns(log: Log) -> Array | None:
+    """The turns that the rows that failed say themselves, from 1, (failed,).
+
+    None where those of the other rows are counted, and so may be others.
+    """
+    known = log.requests["turn"]
+    if known.null_count() > (1 - COVERED) * len(known):
+        return None
+    shift = 1 if known.min() == 0 else 0
+    return log.failed["turn"].cast(pl.Float64).to_numpy() + shift
 
 
 def _places(rows: Rows) -> Index:
@@ -275,22 +310,67 @@ def _with_turns(log: Log, rows: Rows, wanted: Mask) -> tuple[Log, bool]:
     turn[place], session[place] = rows.turn, rows.session
     linked = rows.session_grade == "linked"
     told = wanted & np.isfinite(turn)
-    if not told.any():
-        return log, False
-    if told.sum() < COVERED * wanted.sum():
+    few = told.sum() < COVERED * wanted.sum()
+    if few and (linked or not told.any()):
+        numbered = _numbered(log, place, wanted)
+        if numbered is not None:
+            return _turned(log, numbered), False
+        if not told.any():
+            return log, False
         # Too few to go by: they are found again, in what is left.
         note = "most rows cannot be linked to conversations: turns are counted in what was kept"
-        return (replace(log, notes=(*log.notes, note)) if linked else log), False
-    columns = [pl.Series("turn", turn, nan_to_null=True).cast(pl.UInt32)]
+        return replace(log, notes=(*log.notes, note)), False
+    if few:
+        # Where too few of what is kept have a turn, it would be counted anew there.
+        counted = _counted(pl.Series(rows.session).replace(-1, None), place)
+        turn = np.where(np.isfinite(turn), turn, counted)
+        if np.isfinite(turn[wanted]).sum() < COVERED * wanted.sum():
+            note = "most of the rows that were kept name no conversation: their turns are not known"
+            log = replace(log, notes=(*log.notes, note))
+    turned = _turned(log, turn)
+    if not linked:
+        return turned, False
+    names = ("linked-" + pl.Series("session_id", session).cast(pl.String)).alias("session_id")
+    named = turned.requests.with_columns(names.set(pl.Series(session < 0), None))
+    source = Field("", "", "linked on the whole log", "inferred")
+    return replace(turned, requests=named, fields={**turned.fields, "session_id": source}), True
+
+
+def _counted(sessions: pl.Series, place: Index) -> Array:
+    """Places in the sessions, from 1, (n,); NaN without one. Row ``k`` goes to ``place[k]``."""
+    frame = sessions.to_frame("session")
+    counted = frame.select(pl.int_range(1, pl.len() + 1).over("session").cast(pl.Float64))
+    turn = np.full(len(sessions), np.nan)
+    turn[place] = np.where(sessions.is_null().to_numpy(), np.nan, counted.to_series().to_numpy())
+    return turn
+
+
+def _turned(log: Log, turn: Array) -> Log:
+    """The log with these turns, NaN where unknown."""
     fields = dict(log.fields)
     fields.setdefault(
         "turn", Field("", "", "place in the session, counted on the whole log", "derived")
     )
-    if linked:
-        names = pl.Series("session_id", session).cast(pl.String)
-        columns.append(("linked-" + names).set(pl.Series(session < 0), None).alias("session_id"))
-        fields["session_id"] = Field("", "", "linked on the whole log", "inferred")
-    return replace(log, requests=log.requests.with_columns(columns), fields=fields), linked
+    told = pl.Series("turn", turn, nan_to_null=True).cast(pl.UInt32)
+    return replace(log, requests=log.requests.with_columns(told), fields=fields)
+
+
+def _numbered(log: Log, place: Index, wanted: Mask) -> Array | None:
+    """Places in the sessions that some rows name, too few of the whole log, but most of the wanted.
+
+    Without them turns would begin anew among these. None where they are no such few, where turns
+    are logged, or where the ids look like those of requests. ``place`` has the rows in order.
+    """
+    ids = log.requests["session_id"]
+    known = ids.is_not_null().to_numpy()
+    if log.requests["turn"].null_count() < len(ids):
+        return None
+    if known.sum() >= COVERED * len(ids) or known[wanted].sum() < COVERED * wanted.sum():
+        return None
+    sizes = ids.drop_nulls().value_counts()["count"]
+    if int((sizes == 1).sum()) > MOST_SINGLE * len(sizes):
+        return None
+    return _counted(ids.gather(place), place)
 
 
 def _begun_before(log: Log, rows: Rows, first: int, wanted: Mask) -> list[str]:
@@ -377,8 +457,14 @@ def _said(only: Only, first: int | None, last: int | None, reason: Codes) -> str
     return f"only rows {', '.join(parts)}: {out:,} of {len(reason):,} were left out as asked"
 
 
-def _nothing_left(reason: Codes, every: pl.DataFrame, only: Only) -> UsageError:
-    counts = Counter(reason.tolist())
+def _nothing_left(reason: Codes, n: int, every: pl.DataFrame, only: Only) -> UsageError:
+    failed = int((reason[n:] == 0).sum())
+    if failed:
+        return UsageError(
+            "only rows that failed are left by " + " ".join(only.arguments()),
+            why=f"{failed:,} of them, which have no TTFT to diagnose; none of the {n:,} others",
+        )
+    counts = Counter(reason[:n].tolist())
     why = ", ".join(f"{n:,} {REASONS[code]}" for code, n in sorted(counts.items()))
     known = every["start"].drop_nulls()
     low, high = known.min(), known.max()

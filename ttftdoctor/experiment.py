@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,9 @@ from itertools import takewhile
 from ttftdoctor.diagnosis import Experiment, Gain
 from ttftdoctor.units import seconds
 
+#: A moment with a date, and such a moment in an expression.
+_DATED = re.compile(r"^\s*\d{4}-")
+_DATE = re.compile(r"""["']\s*\d{4}-\d\d-\d\d""")
 #: Paths named in a command.
 MOST_PATHS = 8
 #: A gain below this share of the mean TTFT is too small to tell whether it came.
@@ -47,16 +51,33 @@ def _folder(paths: Sequence[str]) -> str:
     return os.path.commonpath([os.path.abspath(path) for path in paths])
 
 
+def _lasting(words: Sequence[str]) -> list[str]:
+    """Arguments without those that name rows by a date, which no later log would have."""
+    out: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word not in ("--since", "--until", "--where"):
+            out.append(word)
+            continue
+        value = next(rest, "")
+        if not (_DATE if word == "--where" else _DATED).search(value):
+            out += [word, value]
+    return out
+
+
 def filled(experiment: Experiment | None, log: str) -> Experiment | None:
     """The experiment with the log's own :func:`arguments` in its command."""
     if experiment is None or experiment.command is None:
         return experiment
     words = shlex.split(log)
     paths = list(takewhile(lambda word: not word.startswith("--"), words))
-    if len(paths) > 1 and experiment.command.startswith("ttftdoctor compare "):
-        # A comparison takes one path for each side.
-        log = shlex.join([_folder(paths), *words[len(paths) :]])
     text = experiment.text
+    if paths and experiment.command.startswith("ttftdoctor compare "):
+        more = _lasting(words[len(paths) :])
+        if len(more) < len(words) - len(paths):
+            text += " Its rows are those of all times: a date would hold for both logs."
+        # A comparison takes one path for each side.
+        log = shlex.join([_folder(paths) if len(paths) > 1 else paths[0], *more])
     if "-" in paths:
         text += " The log came from standard input: pipe it in again."
     return replace(experiment, text=text, command=experiment.command.replace("{log}", log))

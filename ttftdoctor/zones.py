@@ -53,13 +53,17 @@ def _alike(name: str) -> str | None:
 def moment_of(naive: datetime, zone: str) -> datetime | None:
     """The moment at which the clocks of a zone show this, the first where they do so twice.
 
-    None where they never do.
+    None where they never do. At the edge of the calendar, where the moment would lie beyond it,
+    the clocks are taken for those of UTC.
     """
     import polars as pl
 
     shown = pl.Series([naive], dtype=pl.Datetime("us"))
     found = shown.dt.replace_time_zone(zone, ambiguous="earliest", non_existent="null")
-    moment: datetime | None = found.dt.convert_time_zone("UTC")[0]
+    try:
+        moment: datetime | None = found.dt.convert_time_zone("UTC")[0]
+    except (OverflowError, ValueError):
+        return naive.replace(tzinfo=UTC)
     return moment
 
 

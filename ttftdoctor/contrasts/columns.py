@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.intake import Log
+from ttftdoctor.mapping.manner import manner
 from ttftdoctor.measure.lines import tpot
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
@@ -134,6 +135,17 @@ class Text:
 
 
 @dataclass(frozen=True)
+class File(Text):
+    """A column of paths, which go by their last names as well."""
+
+    def is_any(self, texts: Sequence[str]) -> Mask:
+        """Rows whose path, or the last name of it, is one of the texts."""
+        last = self.series.str.split("/").list.last()
+        known = self.series.is_in(list(texts)) | last.is_in(list(texts))
+        return known.fill_null(False).to_numpy()
+
+
+@dataclass(frozen=True)
 class Table:
     """All columns of a log, in order of start; ``cluster`` numbers sessions from 0.
 
@@ -172,6 +184,8 @@ def columns_of(log: Log) -> Table:
              "model", "tenant", "route", "version", "queue", "attempts", "reasoning")  # fmt: skip
     have = named | ({"session"} if rows.session_grade == "linked" else set())
     notes = list(rows.notes)
+    if manner().timezone is not None and rows.epoch_us is not None:
+        notes.append(f"times and hours are those of {_zone()}")
     if "backlog" in numbers and not rows.cached_logged:
         notes.append("backlog counts whole prompts: the log does not say what was cached")
     return Table(
@@ -237,8 +251,12 @@ def _numbers(rows: Rows, files: int) -> list[Number]:
         Number("attempts", "count", "tries behind the request", rows.attempts),
         Number("start", "instant", "when the request arrived",
                rows.start if timed else nothing),
-        Number("hour", "count", "hour of the day, UTC", _hours(rows), ranked=False),
+        Number("hour", "count", f"hour of the day, {_zone()}", _hours(rows), ranked=False),
     ]  # fmt: skip
+
+
+def _zone() -> str:
+    return manner().timezone or "UTC"
 
 
 def _load(rows: Rows) -> Load:
@@ -257,7 +275,31 @@ def _load(rows: Rows) -> Load:
 def _hours(rows: Rows) -> Array:
     if rows.epoch_us is None:
         return np.full(rows.n, np.nan)
-    return np.floor((rows.start + rows.epoch_us / 1e6) % 86400 / 3600)
+    return hours(rows.start, rows.epoch_us)
+
+
+def hours(start: Array, epoch_us: int) -> Array:
+    """The hour of the day, 0 to 23, that clocks in the zone of this run show, (n,).
+
+    ``start`` is in seconds since ``epoch_us``; NaN, where it is not known, stays NaN.
+    """
+    if manner().timezone is None:
+        return np.floor((start + epoch_us / 1e6) % 86400 / 3600)
+    return _shown(start, epoch_us).dt.hour().cast(pl.Float64).to_numpy()
+
+
+def weekdays(start: Array, epoch_us: int) -> Array:
+    """The day of the week, 0 for Monday, as :func:`hours` gives the hour."""
+    if manner().timezone is None:
+        return np.floor((start + epoch_us / 1e6) / 86400 + 3) % 7
+    return _shown(start, epoch_us).dt.weekday().cast(pl.Float64).to_numpy() - 1
+
+
+def _shown(start: Array, epoch_us: int) -> pl.Series:
+    """Moments by the clocks of the zone of this run."""
+    moments = (pl.Series(start, nan_to_null=True) * 1e6).round().cast(pl.Int64) + epoch_us
+    stamps = moments.cast(pl.Datetime("us", "UTC"))
+    return stamps.dt.convert_time_zone(_zone())
 
 
 def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
@@ -277,7 +319,7 @@ def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
     days = np.full(rows.n, np.nan)
     known = rows.start[np.isfinite(rows.start)]
     if rows.epoch_us is not None and len(known) and np.ptp(known) > 86400:
-        days = np.floor((rows.start + rows.epoch_us / 1e6) / 86400 + 3) % 7
+        days = weekdays(rows.start, rows.epoch_us)
     status = logged("status")
     if status.null_count() < len(status):
         status = status.fill_null("ok")
@@ -289,15 +331,15 @@ def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
         Text("tenant", "customer, team or key", logged("tenant")),
         Text("route", "path, gateway or endpoint", logged("route")),
         Text("version", "build or release", logged("version")),
-        Text("hour", "hour of the day, UTC",
+        Text("hour", f"hour of the day, {_zone()}",
              numbered(_hours(rows), [f"{h:02d}:00" for h in range(24)])),
-        Text("weekday", "day of the week, UTC", numbered(days, _DAYS)),
+        Text("weekday", f"day of the week, {_zone()}", numbered(days, _DAYS)),
         Text("moved", "whether the replica is another than in the turn before",
              numbered(rows.moved, ("no", "yes"))),
         Text("streamed", "whether the answer was streamed", numbered(streamed, ("no", "yes"))),
         Text("status", "how the request ended", status, after=True),
         Text("vantage", "where the clock stood", logged("vantage")),
-        Text("file", "the file the row is from", file),
+        File("file", "the file the row is from", file),
         Text("session", "conversation", logged("session_id"), ranked=False),
         Text("request", "the request's own id", logged("request_id"), ranked=False),
     ]  # fmt: skip

@@ -23,8 +23,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ttftdoctor.errors import UsageError
+from ttftdoctor.mapping.manner import manner
 from ttftdoctor.report import clean
 from ttftdoctor.units import UNIT_WORDS, US_PER, figure, seconds, share
+from ttftdoctor.zones import local, moment_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -349,7 +351,7 @@ class _Parser:
             follow.kind == "name" and (follow.text in UNIT_WORDS or follow.text in _TOKENS)
         ):
             unit, last = follow.text, self.next()
-        elif follow.kind == "name" and follow.at == token.end:
+        elif follow.kind == "name" and follow.at == token.end and not self.sign(follow):
             self.fail(
                 f"there is no unit {clean(follow.text, 40)}", follow,
                 available="ns, us, ms, s, min, h, %, k, M",
@@ -358,6 +360,10 @@ class _Parser:
         if number in (float("inf"), float("-inf")):
             self.fail("this number is too large", token)
         return _Value("number", number, token.text, unit, _Token("number", "", token.at, last.end))
+
+    def sign(self, token: _Token) -> bool:
+        """Whether a word was written as a sign: ``&`` for ``and``."""
+        return self.source[token.at] in "&|!"
 
     def name(self, token: _Token) -> _Column | _Value:  # noqa: RET503  (fail never returns)
         word = token.text
@@ -480,11 +486,15 @@ class _Parser:
         except ValueError:
             self.fail(
                 "this is no time", value.token,
-                help='write "2026-01-01", "2026-01-01 10:00" or "2026-01-01T10:00:00+02:00"; UTC '
-                "where nothing else is said",
+                help='write "2026-01-01", "2026-01-01 10:00" or "2026-01-01T10:00:00+02:00"; '
+                f"{manner().timezone or 'UTC'} where nothing else is said",
             )  # fmt: skip
         if moment.tzinfo is None:
-            moment = moment.replace(tzinfo=UTC)
+            zone = manner().timezone or "UTC"
+            known = moment_of(moment, zone)
+            if known is None:
+                self.fail(f"the clocks of {zone} never show this", value.token)
+            moment = known
         return moment.timestamp() - self.rows.epoch_us / 1e6
 
 
@@ -510,7 +520,10 @@ def _ordered(values: Array, op: str, bound: Array | float) -> tuple[Mask, Mask]:
 
 
 def worded(value: float, unit: str, epoch_us: int | None) -> str:
-    """A value of a column as people read it; instants as dates where the clock has them."""
+    """A value of a column as people read it; instants as dates where the clock has them.
+
+    Dates are those of the zone of this run.
+    """
     if unit == "s":
         return seconds(value)
     if unit == "share":
@@ -519,6 +532,9 @@ def worded(value: float, unit: str, epoch_us: int | None) -> str:
         if epoch_us is None:
             return f"{seconds(value)} after the first row"
         stamp = datetime.fromtimestamp(epoch_us / 1e6 + value, UTC)
+        zone = manner().timezone
+        if zone is not None:
+            stamp = local(stamp, zone)
         return stamp.strftime("%Y-%m-%d %H:%M:%S")
     if unit == "tokens" or abs(value) >= 1000:
         return f"{value:,.0f}"

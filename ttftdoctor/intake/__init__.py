@@ -284,7 +284,7 @@ def _read_parts(
     if not logs:
         raise problems[0]
     _no_line_twice(found, logs)
-    if len(logs) == 1 and not found.rejects.counts and not found.notes:
+    if len(logs) == 1 and not (found.rejects.counts or found.notes or found.warnings):
         return logs[0]
     if found.rejects.counts:
         first = next(iter(inputs))
@@ -310,7 +310,9 @@ def _read_parts(
         recognised=tuple(dict.fromkeys(text for one in logs for text in one.recognised)),
         lacks=tuple(dict.fromkeys(text for one in logs for text in one.lacks)),
         notes=tuple(dict.fromkeys((*found.notes, *(t for one in logs for t in one.notes)))),
-        warnings=tuple(dict.fromkeys(text for one in logs for text in one.warnings)),
+        warnings=tuple(
+            dict.fromkeys((*found.warnings, *(t for one in logs for t in one.warnings)))
+        ),
         prompts=pl.concat(prompts) if prompts else None,
         bytes_per_token=options.bytes_per_token,
         beside=together(one.beside for one in logs),
@@ -426,7 +428,7 @@ def _read_part(
             help=reader.lacks or "name another format with --format",
         )
     used = sum(f.height for f in frames)
-    if part.replica is not None and any(f["replica"].count() for f in frames):
+    if any(part.writers) and any(f["replica"].count() for f in frames):
         fields.setdefault("replica", _WRITER)
     warnings = []
     if source.damage is not None:
@@ -488,7 +490,7 @@ def _read_part(
 
 def _placed(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
     """The frame with the lines of the file, where the part has its own."""
-    return frame if part.lines is None else frame.with_columns(part.place(frame[LINE]))
+    return frame if part.pile is None else frame.with_columns(part.place(frame[LINE]))
 
 
 def _from(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
@@ -496,12 +498,13 @@ def _from(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
 
     Only a server's own log is written where prefill is done; a gateway's name is no replica.
     """
+    if not any(part.writers):
+        return _placed(frame, part)
+    writers = part.replica(frame[LINE])
     frame = _placed(frame, part)
-    if part.replica is None:
-        return frame
     mine = pl.col("replica").is_null() & (pl.col("vantage") == "server")
     return frame.with_columns(
-        pl.when(mine.fill_null(False)).then(pl.lit(part.replica)).otherwise("replica")
+        pl.when(mine.fill_null(False)).then(writers).otherwise("replica")
         .alias("replica")
     )  # fmt: skip
 

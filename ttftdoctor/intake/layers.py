@@ -3,13 +3,18 @@
 A client, a gateway and an engine each log what passes through them, and their logs are often read
 together. Rows are taken for one request
 
-- where their ids agree, but for what each stack puts around an id (``chatcmpl-``, the number of a
-  choice, eight more digits of the engine), and times and tokens do not speak against it;
-- without ids of one kind, where tokens and starts pair them off without a second candidate, and
-  enough of both logs pairs off so.
+- where their ids agree, but for what each stack puts around an id (``chatcmpl-``, the number of the
+  first choice, eight more digits of the engine), and nothing else they say speaks against it;
+- without ids of one kind, where tokens and starts pair them off without a second candidate, enough
+  of both logs pairs off so, and next to no pair is contradicted by what its rows say.
+
+Two rows contradict each other by their model, session or ids, or where the inner one waited or
+lasted longer than the outer one. A table does not know whether stamps had a time zone: that clocks
+are whole zones apart, or have no common origin, is believed of ids only that cannot come up twice.
 
 Where that is not sure they stay two: different requests are never made one. A row that is told
-again with the same id and the same figures is counted once, too. Of a request told by several the
+again with the same id and the same figures is counted once, too, where those are enough to tell
+a row told again from a request that is made again. Of a request told by several the
 TTFT, start and end are of one clock; what only the engine knows (queue, prefill, cached tokens,
 replica) is taken from it.
 """
@@ -51,21 +56,41 @@ FEW_WEAK = 8
 #: Without ids: the share of these pairs that must agree on the difference, and the share of the
 #: smaller log that must pair off.
 AGREE, PAIRED = 0.8, 0.5
+#: ... the share of the pairs that may contradict each other, and the share of the time logged that
+#: clocks may differ by: more may be the next run.
+CONTRADICTED, OF_TIME = 0.1, 0.1
 #: ... and the share of the pairs that chance may have made.
 BY_CHANCE = 0.01
 #: More rows than this with equal tokens tell nothing.
 MOST_ALIKE = 50
+#: Of the pairs whose ids agree, the share that nothing may speak against: ids that cannot come up
+#: twice, and others.
+STRONG_SHARE, WEAK_SHARE = 0.8, 0.9
+#: An inner clock's TTFT and duration may be longer by this much and this share.
+LONGER_TTFT, LONGER = (_SECOND // 20, 0.05), (_SECOND, 0.1)
+#: An id that rows of more different figures share names a user, a session or nothing.
+MOST_TRIES = 3
+#: Logs of sessions: one that goes on from another holds its calls again.
+TRANSCRIPTS = ("claude-code", "codex")
 
 _HEX = r"[0-9a-fA-F]"
-_PREFIX = r"^(?:\d+_)?(?:(?:chatcmpl|cmpl|resp|msg|req|gen|embd|score)[-_])*"
 _UUID = (
-    rf"{_PREFIX}({_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}})"
-    rf"(?:-\d{{1,3}})?(?:-{_HEX}{{8}})?$"
+    r"^(?:(\d+)_)?(?:(?:chatcmpl|cmpl|resp|msg|req|gen|embd|score)[-_])*"
+    rf"({_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}})"
+    rf"(?:-(\d{{1,3}}))?(?:-{_HEX}{{8}})?$"
 )
-_OPENAI = r"^(?:\d+_)?(?:chatcmpl|cmpl)-(.+)$"
+_OPENAI = r"^(?:(\d+)_)?(?:chatcmpl|cmpl)-(.+)$"
+#: What stands where an id is missing.
+_NO_ID = (
+    r"(?i)^\W*(?:none|null|nil|nan|n/?a|unknown|undefined|missing|empty|[0-]*|-1|f[f-]{7,})\W*$"
+)
+#: Parts of a model's name that not every layer writes.
+_MODEL_DATE = r"[-:@](?:latest|\d{4}-?\d{2}-?\d{2})$"
 
 #: What a row says of its request, to tell whether it is the same row again.
 _FIGURES = ("start", "input_tokens", "cached_tokens", "output_tokens", "ttft_logged_us", "e2e_us")
+#: Who says it, and of which model: a row told again says no other.
+_TELLER = ("replica", "vantage", "model")
 #: Taken from the engine where it says them, or from whoever stands nearest to it.
 _INNER = ("queue_us", "prefill_us", "decode_us", "load_us", "replica", "version")
 _BLOCKS = ("prefix_blocks", "block_tokens")
@@ -150,45 +175,70 @@ def _moved(rows: pl.DataFrame, pairs: pl.DataFrame) -> pl.DataFrame:
 def _repeats(rows: pl.DataFrame, formats: Sequence[str]) -> pl.DataFrame:
     """Rows that say what an earlier one of their format said (``row``), and that one (``of``)."""
     alone = len(formats) == 1
-    dated = rows["start"].null_count() == 0
+    all_placed = rows["start"].null_count() == 0
     if alone and rows["request_id"].null_count() == rows.height:
         return _no_pairs()
     # Whole numbers are compared several times as fast as texts: first the starts, then the ids.
-    first = "start" if dated and alone else "request_id"
+    first = "start" if all_placed and alone else "request_id"
     some = rows.filter(pl.col(first).is_duplicated()) if alone else rows
     if not some.height:
         return _no_pairs()
     known = pl.sum_horizontal(pl.col(c).is_not_null().cast(pl.Int8) for c in _FIGURES)
     # Only in another file a session's call without an id is the same.
-    dated_call = (pl.col("start") >= _DATED_US) & pl.col("input_tokens").is_not_null()
-    session = pl.when(dated_call & pl.col("output_tokens").is_not_null()).then(
-        pl.concat_str([pl.lit("session "), pl.col("session_id")])
+    dated = pl.col("start") >= _DATED_US
+    whole = pl.all_horizontal(pl.col(c).is_not_null() for c in ("input_tokens", "output_tokens"))
+    session = pl.when(dated & whole).then(pl.concat_str([pl.lit("session "), pl.col("session_id")]))
+    name = _id(pl.col("request_id"))
+    # What another format or replica tells is told by another layer, or of another request.
+    form = pl.col("source").replace_strict(
+        list(range(len(formats))), list(formats), return_dtype=pl.String
     )
-    named = pl.col("request_id").is_not_null()
+    timed = pl.col("ttft_logged_us").is_not_null() | pl.col("e2e_us").is_not_null()
+    fine = pl.col("source").is_in(_finely_stamped(rows).implode())
     some = some.select(
         "row",
         "source",
-        pl.coalesce("request_id", session).alias("who"),
-        named.alias("named"),
-        # What another format or replica tells is told by another layer, or of another request.
-        pl.col("source")
-        .replace_strict(list(range(len(formats))), list(formats), return_dtype=pl.String)
-        .alias("format"),
-        "replica",
+        pl.coalesce(name, session).alias("who"),
+        name.is_not_null().alias("named"),
+        form.alias("format"),
+        # Requests that are made again have equal tokens, and in one second equal stamps.
+        (timed & (_strong(name) | (dated & fine))).fill_null(False).alias("sure"),
+        *_TELLER,
         *_FIGURES,
     )
     some = some.filter(pl.col("who").is_not_null() & (pl.col("start").is_not_null() | (known >= 3)))
-    mine = ("who", "format", "replica", *_FIGURES)
-    found = _earlier(some, mine).filter(pl.col("named") | pl.col("elsewhere"))
+    transcript = pl.col("format").is_in(TRANSCRIPTS)
+    mine = ("who", "format", *_TELLER, *_FIGURES)
+    found = _earlier(some, mine).filter(
+        (pl.col("named") & pl.col("sure"))
+        | (pl.col("elsewhere") & (pl.col("sure") | transcript))
+    )  # fmt: skip
+    found = _of_requests(found, rows)
     if alone:
         return found.select("row", "of").sort("row")
     # A transcript that goes on from another one has its calls, placed by fewer lines before them.
-    ids = some.filter("named", _strong(pl.col("who")))
+    ids = some.filter("named", _strong(pl.col("who")), transcript)
     copied = _earlier(ids, tuple(c for c in mine if c != "start")).filter(
         "elsewhere", (pl.col("start") - pl.col("its_start")).abs() <= COPIED_US
     )
     both = pl.concat([found.select("row", "of"), copied.select("row", "of")])
     return both.group_by("row").agg(pl.col("of").min()).sort("row")
+
+
+def _finely_stamped(rows: pl.DataFrame) -> pl.Series:
+    """The sources whose stamps have parts of a second."""
+    parts = rows.group_by("source").agg((pl.col("start") % _SECOND != 0).mean().alias("parts"))
+    return parts.filter(pl.col("parts") >= 0.5)["source"]
+
+
+def _of_requests(found: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Those found whose id is one of a request, by how often it comes up with other figures."""
+    if not found.height:
+        return found
+    some = rows.filter(pl.col("request_id").is_in(found["who"].unique().implode()))
+    tries = some.group_by("source", "request_id").agg(pl.struct(_FIGURES).n_unique().alias("tries"))
+    shared = tries.filter(pl.col("tries") > MOST_TRIES)["request_id"]
+    return found.filter(~(pl.col("named") & pl.col("who").is_in(shared.implode())))
 
 
 def _earlier(some: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:
@@ -201,18 +251,41 @@ def _earlier(some: pl.DataFrame, same: tuple[str, ...]) -> pl.DataFrame:
     ).filter(pl.col("row") > pl.col("of"))
 
 
+def _id(name: pl.Expr) -> pl.Expr:
+    """The id, or null where it only stands for a missing one."""
+    return pl.when(~name.str.contains(_NO_ID)).then(name)
+
+
 def _strong(name: pl.Expr) -> pl.Expr:
     """Whether an id cannot come up twice by chance."""
-    return (name.str.len_chars() >= 16) & (name.str.count_matches(r"\d") >= 4)
+    counted = name.str.contains(r"0{8}|(?i:f{8})")  # a counter, filled up
+    return (name.str.len_chars() >= 16) & (name.str.count_matches(r"\d") >= 4) & ~counted
 
 
 # ---------------------------------------------------------------------------- who is whom
 
 
-def _key(name: pl.Expr) -> pl.Expr:
-    """The id without what a stack puts around it."""
-    core = name.str.extract(_UUID, 1).str.replace_all("-", "", literal=True).str.to_lowercase()
-    return pl.coalesce(core, name.str.extract(_OPENAI, 1), name)
+def _key(name: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """The id without what a stack puts around it, its choice, and whether it names a choice.
+
+    An id without a choice is that of the first.
+    """
+    core = name.str.extract(_UUID, 2).str.replace_all("-", "", literal=True).str.to_lowercase()
+    choices = (
+        pl.coalesce(name.str.extract(_UUID, 1), name.str.extract(_OPENAI, 1)),
+        name.str.extract(_UUID, 3),
+    )
+    numbers = [choice.cast(pl.Int64, strict=False).fill_null(0) for choice in choices]
+    return (
+        pl.coalesce(core, name.str.extract(_OPENAI, 2), name),
+        pl.when(name.is_not_null()).then(pl.concat_str(numbers, separator="/")),
+        pl.any_horizontal(choice.is_not_null() for choice in choices),
+    )
+
+
+def _model(name: pl.Expr) -> pl.Expr:
+    """A model's name without who serves it and its date."""
+    return name.str.to_lowercase().str.extract(r"([^/]+)/*$", 1).str.replace(_MODEL_DATE, "")
 
 
 @dataclass(frozen=True)
@@ -248,13 +321,28 @@ def _kinds(
 def _edges(rows: pl.DataFrame, kinds: Sequence[_Kind]) -> pl.DataFrame:
     """Pairs of rows of logs of different kinds that are one request: ``row``, ``of``."""
     sides: list[pl.DataFrame] = []
-    columns = ("row", "start", "input_tokens", "output_tokens", "e2e_us")
+    core, choice, chosen = _key(pl.col("request_id"))
     for kind in range(len(kinds)):
         side = rows.filter(pl.col("kind") == kind)
-        side = side.select(*columns, _key(pl.col("request_id")).alias("key"))
-        # An id that two rows of one layer have is that of neither: choices, tries, or a counter.
-        lone = pl.col("key").is_not_null() & pl.col("key").is_unique()
-        sides.append(side.with_columns(pl.when(lone).then("key").alias("key")))
+        side = side.select(
+            "row", "start", "input_tokens", "output_tokens", "ttft_us", "e2e_us", "session_id",
+            _model(pl.col("model")).alias("model"),
+            pl.col("vantage").replace_strict(_OUTER, default=None, return_dtype=pl.Int64)
+            .alias("outer"),
+            core.alias("key"), choice.alias("choice"), chosen.alias("chosen"),
+        )  # fmt: skip
+        some_chosen = bool(side["chosen"].any())
+        side = side.with_columns(
+            _strong(pl.col("key")).alias("strong"),
+            # An id that two rows of one layer have is that of neither: tries, or a counter.
+            (pl.col("key").is_not_null() & pl.col("key").is_unique()).alias("lone"),
+            (
+                (pl.col("chosen") & pl.struct("key", "choice").is_unique())
+                if some_chosen
+                else pl.lit(False)
+            ).alias("lone_choice"),
+        )
+        sides.append(_stamped(side))
     found = [_no_pairs()]
     for (one, mine), (other, its) in combinations(zip(kinds, sides, strict=True), 2):
         places = {one.vantage, other.vantage}
@@ -269,62 +357,119 @@ def _edges(rows: pl.DataFrame, kinds: Sequence[_Kind]) -> pl.DataFrame:
     return pl.concat(found)
 
 
-def _offset_known(delta: pl.Series, dated: bool) -> bool:
-    """Whether two clocks may differ by the median of these (us): a little, or by a time zone."""
-    if not dated:
-        return True
-    middle = delta.median()
-    assert isinstance(middle, (int, float))
-    rest = abs(middle - round(middle / _ZONE_US) * _ZONE_US)
-    return abs(middle) <= CLOCKS_US or (abs(middle) <= _MOST_ZONE_US and rest <= PASSING_US)
+def _stamped(side: pl.DataFrame) -> pl.DataFrame:
+    """The rows less those whose clock is not that of most: ``dated`` tells whether that has dates.
+
+    One stamp that is broken says nothing of the others.
+    """
+    dated = pl.col("start") >= _DATED_US
+    most = pl.lit(bool(side.select(dated.mean().fill_null(0.0) > 0.5).item()))
+    return side.filter((dated == most).fill_null(True)).with_columns(most.alias("dated"))
+
+
+def _dated(pairs: pl.DataFrame) -> bool:
+    """Whether both sides have dates."""
+    return bool(pairs.select((pl.col("dated") & pl.col("dated_2")).all()).item())
+
+
+def _same_id(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
+    """Rows with one id that no other row of their side has."""
+    alone = one.filter("lone").join(other.filter("lone"), on="key", suffix="_2", coalesce=False)
+    alone = alone.filter(pl.col("choice") == pl.col("choice_2"))
+    a, b = one.filter("lone_choice"), other.filter("lone_choice")
+    by_choice = a.join(b, on=["key", "choice"], suffix="_2", coalesce=False)
+    return pl.concat([alone, by_choice.select(alone.columns)]).unique(["row", "row_2"])
+
+
+def _differ(name: str) -> pl.Expr:
+    """Whether both rows say something, and not the same."""
+    return (pl.col(name) != pl.col(f"{name}_2")).fill_null(False)
+
+
+def _too_long(name: str, allowed: tuple[int, float]) -> pl.Expr:
+    """Whether the inner of two clocks saw more of a request than the outer one."""
+    a, b = pl.col(name), pl.col(f"{name}_2")
+    first = pl.col("outer") < pl.col("outer_2")
+    outer, inner = pl.when(first).then(a).otherwise(b), pl.when(first).then(b).otherwise(a)
+    least, share = allowed
+    # Of a clock that shows whole seconds, one is nothing.
+    slack = pl.when(inner % _SECOND == 0).then(pl.max_horizontal(least, _SECOND)).otherwise(least)
+    return (_differ("outer") & (inner > outer * (1 + share) + slack)).fill_null(False)
+
+
+def _not_nested() -> pl.Expr:
+    return _too_long("ttft_us", LONGER_TTFT) | _too_long("e2e_us", LONGER)
 
 
 def _by_id(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
-    """Pairs whose ids agree and whose figures do not speak against it."""
-    pairs = one.drop_nulls("key").join(other.drop_nulls("key"), on="key", suffix="_2")
+    """Pairs whose ids agree and that nothing else speaks against."""
+    pairs = _same_id(one, other)
     if not pairs.height:
         return _no_pairs()
-    # An id that cannot come up twice by chance needs less beside it than a counter.
-    pairs = pairs.with_columns(
-        _strong(pl.col("key")).alias("strong"),
-        (pl.col("start_2") - pl.col("start")).alias("delta"),
+    pairs = pairs.with_columns((pl.col("start_2") - pl.col("start")).alias("delta"))
+    strong, weak = (
+        _strong_pairs(pairs.filter("strong")),
+        _weak_pairs(pairs.filter(~pl.col("strong"))),
     )
+    return pl.concat([strong, weak]).select("row", pl.col("row_2").alias("of")).sort("row")
+
+
+_EXACT = (pl.col("input_tokens") == pl.col("input_tokens_2")) & (
+    pl.col("output_tokens") == pl.col("output_tokens_2")
+)
+
+
+def _strong_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Those of the pairs that are one request, their ids being such as cannot come up twice."""
 
     def alike(name: str, least: int, share: float) -> pl.Expr:
         a, b = pl.col(name), pl.col(f"{name}_2")
-        return (a - b).abs() <= pl.max_horizontal(
-            pl.lit(float(least)), share * pl.max_horizontal(a, b)
-        )
+        slack = pl.max_horizontal(pl.lit(float(least)), share * pl.max_horizontal(a, b))
+        return ((a - b).abs() <= slack).fill_null(True)
 
+    if not pairs.height:
+        return pairs
     near = pl.lit(True)
-    timed = pairs["delta"].drop_nulls()
-    if len(timed):
-        dated = pairs.select(
-            (pl.min_horizontal("start", "start_2") >= _DATED_US).fill_null(True).all()
-        ).item()
-        near = (pl.col("delta") - timed.median()).abs() <= PASSING_US
-        if not _offset_known(timed, bool(dated)):
-            near = pl.lit(False)
-    tokens = alike("input_tokens", 16, 0.1).fill_null(True) & alike(
-        "output_tokens", 4, 0.1
-    ).fill_null(True)
-    exact = (pl.col("input_tokens") == pl.col("input_tokens_2")) & (
-        pl.col("output_tokens") == pl.col("output_tokens_2")
+    undated = not _dated(pairs)
+    middle = pairs["delta"].median()
+    if isinstance(middle, (int, float)):
+        near = ((pl.col("delta") - middle).abs() <= PASSING_US).fill_null(True)
+        zone_off = abs(middle - round(middle / _ZONE_US) * _ZONE_US)
+        zones = abs(middle) <= _MOST_ZONE_US and zone_off <= PASSING_US
+        if not undated and not zones and abs(middle) > CLOCKS_US:
+            return pairs.clear()
+    # Layers may call a model or a session otherwise, but then they should agree in the rest.
+    doubtful = _differ("model") | _differ("session_id") | pl.lit(undated)
+    other = _differ("model") & _differ("session_id")
+    counts = [pl.col(c) == pl.col(f"{c}_2") for c in ("input_tokens", "output_tokens")]
+    agreed = pl.all_horizontal(c.fill_null(True) for c in counts) & pl.any_horizontal(
+        c.fill_null(False) for c in counts
     )
-    judged = pairs.with_columns(
-        pl.when("strong").then(near.fill_null(True) & tokens)
-        .otherwise(near & exact).fill_null(False).alias("same")
-    )  # fmt: skip
+    tokens = alike("input_tokens", 16, 0.1) & alike("output_tokens", 4, 0.1)
+    same = near & tokens & ~_not_nested() & ~other & (~doubtful | agreed)
+    judged = pairs.with_columns(same.alias("same"))
+    return _enough(judged, STRONG_SHARE)
+
+
+def _weak_pairs(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Those of the pairs that are one request, their ids being such as another service may give."""
+    middle = pairs["delta"].median()
+    if not isinstance(middle, (int, float)) or not _dated(pairs) or abs(middle) > CLOCKS_US:
+        return pairs.clear()
+    near = (pl.col("delta") - middle).abs() <= PASSING_US
+    same = near & _EXACT & ~_not_nested() & ~_differ("model") & ~_differ("session_id")
     # Counters of two runs agree in all their ids, and in few of the figures.
-    found = judged.with_columns(pl.col("same").mean().over("strong").alias("share")).filter(
-        "same", pl.col("share") >= pl.when("strong").then(0.5).otherwise(0.9)
-    )
+    found = _enough(pairs.with_columns(same.fill_null(False).alias("same")), WEAK_SHARE)
     # A few small numbers agree by chance.
-    weak = found.filter(~pl.col("strong"))
-    kinds = weak.select(pl.struct("input_tokens", "output_tokens").n_unique()).item()
-    if weak.height and (weak.height < FEW_WEAK or kinds < max(FEW_PAIRS, weak.height / 2)):
-        found = found.filter("strong")
-    return found.select("row", pl.col("row_2").alias("of"))
+    kinds = found.select(pl.struct("input_tokens", "output_tokens").n_unique()).item()
+    few = found.height < FEW_WEAK or kinds < max(FEW_PAIRS, found.height / 2)
+    return found.clear() if few else found
+
+
+def _enough(judged: pl.DataFrame, share: float) -> pl.DataFrame:
+    """The pairs that are the ``same``, or none where too few are; without that column."""
+    found = judged.filter("same")
+    return (found if found.height >= share * judged.height else found.clear()).drop("same")
 
 
 def _by_figures(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
@@ -338,11 +483,13 @@ def _by_figures(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     delta = (sure["start_2"] - sure["start"]).cast(pl.Float64)
     if len(delta) < FEW_PAIRS:
         return _no_pairs()
-    dated = all(bool((side["start"] >= _DATED_US).all()) for side in (a, b))
-    middle = float(np.median(delta.to_numpy()))
-    hardly = dated and abs(middle) <= PASSING_US
-    if not hardly and (len(delta) < MANY_PAIRS or not _offset_known(delta, dated)):
+    if not _dated(sure):
         return _no_pairs()
+    middle = float(np.median(delta.to_numpy()))
+    if abs(middle) > PASSING_US:
+        longest = min(CLOCKS_US, OF_TIME * min(_span(a), _span(b)))
+        if len(delta) < MANY_PAIRS or abs(middle) > longest:
+            return _no_pairs()
     off = (delta - middle).abs()
     if float((off <= 2 * _SECOND).mean()) < AGREE:  # type: ignore[arg-type]
         return _no_pairs()
@@ -362,6 +509,16 @@ def _by_figures(one: pl.DataFrame, other: pl.DataFrame) -> pl.DataFrame:
     found = near.filter(
         (pl.len().over("row") == 1) & (pl.len().over("row_2") == 1) & (pl.col("off") <= width)
     ).filter(~apart.fill_null(False))
+    contradicted = (
+        _differ("model")
+        | _differ("session_id")
+        | _not_nested()
+        | pl.col("strong") & pl.col("strong_2")
+    ).fill_null(False)
+    told = found.filter(~contradicted)
+    if found.height - told.height > CONTRADICTED * found.height:
+        return _no_pairs()
+    found = told
     kinds = found.select(pl.struct(figures).n_unique()).item() if found.height else 0
     smaller = min(_within(a, b, middle), _within(b, a, -middle))
     if found.height < PAIRED * smaller or kinds < max(FEW_PAIRS, found.height / 2):
@@ -394,6 +551,14 @@ def _by_chance(
     together = (alike("input_tokens", "output_tokens") - found) / every
     apart = alike("input_tokens") / every * alike("output_tokens") / every
     return near * max(together, apart)
+
+
+def _span(side: pl.DataFrame) -> int:
+    """How long a side was logged (us)."""
+    low, high = side["start"].min(), side["start"].max()
+    assert isinstance(low, int)
+    assert isinstance(high, int)
+    return high - low
 
 
 def _within(side: pl.DataFrame, other: pl.DataFrame, offset: float) -> int:

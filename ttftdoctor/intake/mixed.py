@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,13 +23,31 @@ import polars as pl
 
 from ttftdoctor import catalog
 from ttftdoctor.errors import InputError
-from ttftdoctor.readers import Reader
-from ttftdoctor.sources import MAX_LINE_BYTES, Head, Lines, Pile, Shape, Source, parse_block
-from ttftdoctor.sources.wrappings import Wrapping, replica_of_path
+from ttftdoctor.readers import Options, Reader
+from ttftdoctor.sources import (
+    HEAD_RECORDS,
+    MAX_LINE_BYTES,
+    Head,
+    Shape,
+    Source,
+    parse_block,
+    plain_text,
+)
+from ttftdoctor.sources.piles import Pile, Spool, together
+from ttftdoctor.sources.wrappings import Wrapping, replica_of_path, wrapping_of
 from ttftdoctor.table import LINE
 
 #: Writers told apart in one file; the lines of more are laid together.
-MOST_WRITERS = 200
+MOST_WRITERS = 20_000
+#: So many are read one by one, each as a log of its own; of more, those whose lines are alike are
+#: read together. Those that cannot be are read one by one up to the most.
+FEW_WRITERS, MOST_ALONE = 16, 200
+#: What is looked at of each of many writers to see whose lines are alike.
+FEW_LINES, PEEK_BYTES = 20, 2**16
+#: By what the pieces of one line are told.
+STREAM = ("writer", "origin", "stream")
+#: Why lines of a writer that none of our readers knows are not used.
+UNKNOWN = "no_reader_knows_it"
 #: Wrappings around one another.
 DEEPEST = 4
 #: Records that have fewer than this share of their fields in common with those of a reader may
@@ -52,33 +71,52 @@ class Rejects:
         self.counts: Counter[str] = Counter()
         self.first: list[tuple[int, str]] = []
 
-    def add(self, numbers: Sequence[int], reason: str) -> None:
-        """Count lines with these numbers; a reason without a line stays out."""
+    def add(self, numbers: Sequence[int], reason: str, count: int | None = None) -> None:
+        """Count lines with these numbers; ``count`` of them, where only the first are named.
+
+        A reason without a line stays out.
+        """
         if numbers:
-            self.counts[reason] += len(numbers)
+            self.counts[reason] += len(numbers) if count is None else count
             self.first = sorted([*self.first, *((n, reason) for n in numbers[:FIRST])])[:FIRST]
+
+    def take(self, other: Rejects) -> None:
+        """Count those of another as well."""
+        self.counts.update(other.counts)
+        self.first = sorted([*self.first, *other.first])[:FIRST]
 
 
 @dataclass(frozen=True)
 class Part:
     """Lines of one file that one reader reads.
 
-    ``lines`` gives for each line of ``source`` (from 1) that of the file; None where they are the
-    same. ``replica`` is the writer's name.
+    ``pile`` knows for each line of ``source`` that of the file and its writer; None where the
+    lines are those of the file, all of the first writer. ``writers`` are their names.
     """
 
     source: Source
     reader: Reader
     evidence: str
-    lines: Lines | None = None
-    replica: str | None = None
+    writers: Sequence[str | None]
+    pile: Pile | None = None
 
     def place(self, line: pl.Series) -> pl.Series:
         """The lines of the file for lines of this part."""
-        if self.lines is None or not len(self.lines):
+        if self.pile is None:
             return line
-        at = np.clip(line.to_numpy() - 1, 0, len(self.lines) - 1)
-        return pl.Series(line.name, np.asarray(self.lines[at]), dtype=pl.Int64)
+        numbers, _ = self.pile.rows_at(line.to_numpy())
+        return pl.Series(line.name, numbers, dtype=pl.Int64)
+
+    def replica(self, line: pl.Series) -> pl.Series:
+        """Who wrote these lines of this part; null where that is not known."""
+        if self.pile is None:
+            return pl.Series("replica", [self.writers[0]], dtype=pl.String).new_from_index(
+                0, len(line)
+            )
+        _, whose = self.pile.rows_at(line.to_numpy())
+        kinds, at = np.unique(whose, return_inverse=True)
+        names = pl.Series("replica", [self.writers[one] for one in kinds], dtype=pl.String)
+        return names.gather(at)
 
 
 @dataclass(frozen=True)
@@ -88,10 +126,57 @@ class Parts:
     parts: list[Part]
     rejects: Rejects = field(default_factory=Rejects)
     notes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
-def _in_file(number: int, outer: Lines | None) -> int:
-    return number if outer is None else int(outer[min(number, len(outer)) - 1])
+class _Work:
+    """What is common to all levels of one file: where lines are laid, who wrote them."""
+
+    def __init__(self, path: str, name: str | None, stack: contextlib.ExitStack) -> None:
+        self.name = name
+        self.stack = stack
+        #: The first is whoever wrote the file.
+        self.writers: list[str | None] = [replica_of_path(path)]
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._spool: Spool | None = None
+
+    @property
+    def spool(self) -> Spool:
+        if self._spool is None:
+            self._spool = self.stack.enter_context(contextlib.closing(Spool()))
+        return self._spool
+
+    def number(self, outer: int, origin: str | None, replica: str | None) -> int:
+        """The number of a writer within another; that of the other where none is told."""
+        if origin is None:
+            return outer
+        key = (outer, origin)
+        if key not in self._numbers:
+            if len(self.writers) >= MOST_WRITERS:
+                return outer
+            self._numbers[key] = len(self.writers)
+            self.writers.append(self.writers[outer] if replica is None else replica)
+        return self._numbers[key]
+
+    def opened(self, path: str, pile: Pile, *, lines: bool = False) -> Source:
+        """A pile as a log of its own."""
+        source = Source(path, given=pile.opened(), table=self.name == "flat", lines=lines)
+        return self.stack.enter_context(contextlib.closing(source))
+
+
+def _in_file(number: int, outer: Pile | None) -> int:
+    return number if outer is None else int(outer.rows(number - 1, 1)[0][0])
+
+
+def _told(source: Source, lines: int) -> tuple[str, ...]:
+    """What is to be said of a log that was taken apart, beside what is said of its parts."""
+    warnings = [f"{source.path}: {text}" for text in source.warnings]
+    if source.damage is not None:
+        warnings.append(
+            f"{source.path}: the packed file is damaged after line {lines:,} ({source.damage}); "
+            "what came before was read"
+        )
+    return tuple(warnings)
 
 
 @contextlib.contextmanager
@@ -106,97 +191,173 @@ def parts_of(source: Source, name: str | None) -> Iterator[Parts]:
         If there is no format of that name.
     """
     with contextlib.ExitStack() as stack:
-        yield _parts(source, name, None, replica_of_path(source.path), stack, 0)
+        yield _parts(source, None, _Work(source.path, name, stack), 0)
 
 
-def _parts(
-    source: Source,
-    name: str | None,
-    lines: Lines | None,
-    replica: str | None,
-    stack: contextlib.ExitStack,
-    depth: int,
-) -> Parts:
+def _parts(source: Source, pile: Pile | None, work: _Work, depth: int) -> Parts:
     if source.wrapping is not None and depth < DEEPEST:
-        return _unwrapped(source, source.wrapping, name, lines, replica, stack, depth)
-    if name is not None:
-        reader = catalog.reader_named(name)
-        return Parts([Part(source, reader, "named with --format", lines, replica)])
+        if not _is_record(source, source.wrapping, work.name):
+            return _unwrapped(source, source.wrapping, pile, work, depth)
+        source.as_it_is()
+    if work.name is not None:
+        reader = catalog.reader_named(work.name)
+        return Parts([Part(source, reader, "named with --format", work.writers, pile)])
     mix = _mix_of(source)
     if mix is not None:
-        return _sorted_out(source, mix, lines, replica, stack)
+        return _sorted_out(source, mix, pile, work)
     reader, evidence = catalog.reader_for(source.head)
-    return Parts([Part(source, reader, evidence, lines, replica)])
+    return Parts([Part(source, reader, evidence, work.writers, pile)])
 
 
 # ---------------------------------------------------------------------------- wrapped lines
 
 
+def _is_record(source: Source, wrapping: Wrapping, name: str | None) -> bool:
+    """Whether lines that look wrapped are records, to which a shipper has added its fields.
+
+    Then a reader claims what stands beside these, and the text inside is no log.
+    """
+    if not wrapping.members:
+        return False
+    lines = list(source.head.lines[:HEAD_RECORDS])
+    records, _ = _objects(lines)
+    beside = [own for own in map(wrapping.beside, records) if own]
+    if not beside or len(beside) < ALIKE * len(records):
+        return False
+    text = pl.Series("whole", lines).to_frame().select(wrapping.take_off(pl.col("whole"))["text"])
+    inside = [line for line in text.to_series().drop_nulls() if line.strip()]
+    within, _ = _objects(inside)
+    if inside and len(within) >= ALIKE * len(inside):
+        return False
+    if name is not None:
+        reader = catalog.reader_named(name)
+        keys = tuple(dict.fromkeys(key for own in beside for key in own))
+        head = Head(source.path, Shape.JSON, keys, tuple(beside))
+        return reader.generic or reader.recognise(head) is not None
+    if catalog.claimants(Head(source.path, Shape.TEXT, lines=tuple(inside))):
+        return False
+    return bool(_claims(source.path, beside))
+
+
 def _unwrapped(
-    source: Source,
-    wrapping: Wrapping,
-    name: str | None,
-    lines: Lines | None,
-    replica: str | None,
-    stack: contextlib.ExitStack,
-    depth: int,
+    source: Source, wrapping: Wrapping, outer: Pile | None, work: _Work, depth: int
 ) -> Parts:
     """One pile for each writer; each is looked at again, for it may be wrapped or mixed itself."""
     rejects = Rejects()
-    piles: dict[str | None, Pile] = {}
-    for laid in _taken_off(source, wrapping, lines, rejects):
-        for (origin,), some in laid.group_by("origin", maintain_order=True):
-            key = str(origin) if origin is not None else None
-            if key not in piles and len(piles) >= MOST_WRITERS:
-                key = None
-            if key not in piles:
-                named = some["replica"].drop_nulls()
-                piles[key] = Pile(
-                    str(named[0]) if len(named) and key is not None else replica, stack
-                )
-            piles[key].add(some["text"], some[LINE])
+    piles: dict[int, Pile] = {}
+    seen = [0]
+    for laid in _taken_off(source, wrapping, outer, work, rejects, seen):
+        for number, pile in work.spool.lay(laid, laid["writer"].to_numpy()):
+            if number in piles:
+                piles[number].add(pile)
+            else:
+                piles[number] = pile
     found: list[Part] = []
     notes = {f"{source.path}: {wrapping.name}: what is in them was read": None}
-    problems: list[tuple[int, InputError, Pile, Source | None]] = []
-    for pile in piles.values():
-        inner: Source | None = None
+    warnings = dict.fromkeys(_told(source, seen[0]))
+    problems: list[tuple[Pile, InputError]] = []
+    queue = _grouped(source.path, piles)
+    while queue:
+        group = queue.pop(0)
+        pile = together(group)
         try:
-            opened = Source(source.path, given=pile.opened(), table=name == "flat")
-            inner = stack.enter_context(contextlib.closing(opened))
-            some_parts = _parts(inner, name, pile.lines(lines), pile.replica, stack, depth + 1)
+            inner = work.opened(source.path, pile)
+            some = _parts(inner, pile, work, depth + 1)
         except InputError as error:
-            problems.append((pile.count, error, pile, inner))
+            problems.append((pile, error))
             continue
-        found += some_parts.parts
-        notes.update(dict.fromkeys(some_parts.notes))
-        for reason, count in some_parts.rejects.counts.items():
-            rejects.counts[reason] += count
-        rejects.first = sorted([*rejects.first, *some_parts.rejects.first])[:FIRST]
+        if len(group) > 1 and inner.wrapping is None and not _line_by_line(some):
+            # What is said in several lines is said by one writer.
+            queue = _alone(group) + queue
+            continue
+        found += some.parts
+        notes.update(dict.fromkeys(some.notes))
+        warnings.update(dict.fromkeys(some.warnings))
+        rejects.take(some.rejects)
     if not found:
         if problems:
-            raise max(problems, key=lambda one: one[0])[1]
+            raise max(problems, key=lambda one: one[0].count)[1]
         raise InputError("no line holds anything", where=source.path, why=wrapping.name)
-    for _, _, pile, inner in problems:
-        # Text of a program beside the engine is no request; a record that no reader knows is told.
-        if inner is not None and inner.head.shape is Shape.JSON:
-            numbers = pile.lines(lines)
-            rejects.add([int(n) for n in numbers[:FIRST]], "no_reader_knows_it")
-            rejects.counts["no_reader_knows_it"] += max(len(numbers) - FIRST, 0)
-    return Parts(found, rejects, tuple(notes))
+    for pile, _ in problems:
+        rejects.add(pile.rows(0, min(pile.count, FIRST))[0].tolist(), UNKNOWN, pile.count)
+    return Parts(found, rejects, tuple(notes), tuple(warnings))
+
+
+def _alone(piles: list[Pile]) -> list[list[Pile]]:
+    """Each pile by itself; those beyond the most together, as one that is not divided again."""
+    alone = [[pile] for pile in piles[:MOST_ALONE]]
+    rest = piles[MOST_ALONE:]
+    return [*alone, [together(rest)]] if rest else alone
+
+
+def _grouped(path: str, piles: Mapping[int, Pile]) -> list[list[Pile]]:
+    """Piles that are read together: of many writers, those whose lines are alike.
+
+    Few are read one by one, so that each is understood by itself. Of many the cost must be that
+    of their lines: those that are wrapped alike, and those of records with which the same readers
+    begin, are one log whose lines keep their writers.
+    """
+    if len(piles) <= FEW_WRITERS:
+        return [[pile] for pile in piles.values()]
+    kinds: dict[Any, list[Pile]] = {}
+    claims: dict[frozenset[str], Any] = {}
+    for number, pile in piles.items():
+        text = plain_text(pile.begin(PEEK_BYTES).decode("utf-8", "replace"))
+        lines = [line for line in text.split("\n") if line.strip()][:FEW_LINES]
+        wrapping = wrapping_of(lines)
+        records, _ = _objects(lines)
+        kind: Any = number
+        if wrapping is not None:
+            kind = wrapping.name
+        elif len(records) > ALIKE * len(lines):
+            names = frozenset(name for record in records for name in record)
+            if names not in claims:
+                readers = [reader for reader, _ in _claims(path, records)]
+                known = tuple(reader.name for reader in readers)
+                # What a flat log means is told by the names that it has.
+                generic = any(reader.generic for reader in readers)
+                claims[names] = (known, names if generic else None)
+            kind = claims[names]
+        kinds.setdefault(kind, []).append(pile)
+    # Text last, and the shortest of it: that of programs beside the engines.
+    order = sorted(
+        kinds, key=lambda kind: -piles[kind].count if isinstance(kind, int) else -math.inf
+    )
+    groups = [kinds[kind] for kind in order]
+    rest = [pile for group in groups[MOST_ALONE:] for pile in group]
+    return [*groups[:MOST_ALONE], [together(rest)]] if rest else groups
+
+
+def _line_by_line(parts: Parts) -> bool:
+    """Whether each line says all of a request, so that it is the same beside those of others."""
+    for part in parts.parts:
+        if part.source.head.shape is not Shape.JSON or part.source.is_document:
+            return False
+        # A question about it is asked when it is read.
+        with contextlib.suppress(InputError):
+            if part.reader.plan(part.source.head, Options()).whole:
+                return False
+    return True
 
 
 def _taken_off(
-    source: Source, wrapping: Wrapping, outer: Lines | None, rejects: Rejects
+    source: Source,
+    wrapping: Wrapping,
+    outer: Pile | None,
+    work: _Work,
+    rejects: Rejects,
+    seen: list[int],
 ) -> Iterator[pl.DataFrame]:
-    """Blocks of what was wrapped: ``line``, ``text``, ``origin``, ``replica``; none is empty."""
+    """Blocks of what was wrapped: ``line`` (of the file), ``text``, ``writer``; none is empty.
+
+    ``seen`` is told how many lines there were.
+    """
     waiting: pl.DataFrame | None = None
-    for data, number, _, bad in source.blocks():
+    for data, number, count, bad in source.blocks():
+        seen[0] = number + count - 1
         for at, reason in bad:
             rejects.add([_in_file(at, outer)], reason)
-        texts = pl.Series("line_text", data.decode("utf-8", "replace").split("\n"))
-        frame = pl.DataFrame({LINE: np.arange(number, number + len(texts)), "whole": texts})
-        whole = pl.col("whole").str.strip_chars_end("\r")
-        frame = frame.with_columns(whole).filter(pl.col("whole").str.strip_chars() != "")
+        frame = _lines(data, number, outer)
         # Lazily, so that what several columns share is worked out once.
         frame = (
             frame.lazy()
@@ -205,9 +366,7 @@ def _taken_off(
         )
         if wrapping.strict:
             broken = frame.filter(pl.col("text").is_null())[LINE]
-            if len(broken):
-                rejects.add([_in_file(n, outer) for n in broken[:FIRST]], "broken_wrapping")
-                rejects.counts["broken_wrapping"] += max(len(broken) - FIRST, 0)
+            rejects.add(broken[:FIRST].to_list(), "broken_wrapping", len(broken))
             frame = frame.filter(pl.col("text").is_not_null())
         else:
             # A line without the prefix is one as it is: the second of a trace, or of a shell.
@@ -217,12 +376,25 @@ def _taken_off(
             frame = pl.concat([waiting, frame])
         frame, waiting = _put_together(frame)
         if waiting is not None and waiting["text"].str.len_bytes().sum() > MAX_LINE_BYTES:
-            firsts = waiting.group_by("origin", "stream").agg(pl.col(LINE).min())[LINE]
-            rejects.add([_in_file(n, outer) for n in firsts.sort()], "line_too_long")
+            firsts = waiting.group_by(STREAM).agg(pl.col(LINE).min())[LINE]
+            rejects.add(firsts.sort().to_list(), "line_too_long")
             waiting = None
-        yield from _of_lines(frame)
+        yield from _of_lines(frame, work)
     if waiting is not None:  # the log ends in the middle of a line
-        yield from _of_lines(_joined(waiting, pl.lit(0)))
+        yield from _of_lines(_joined(waiting, pl.lit(0)), work)
+
+
+def _lines(data: bytes, number: int, outer: Pile | None) -> pl.DataFrame:
+    """The lines of a block that hold anything: ``line`` (of the file), ``writer``, ``whole``."""
+    texts = pl.Series("whole", data.decode("utf-8", "replace").split("\n"))
+    if outer is None:
+        numbers = np.arange(number, number + len(texts))
+        writers = np.zeros(len(texts), np.int64)
+    else:
+        numbers, writers = outer.rows(number - 1, len(texts))
+    frame = pl.DataFrame({LINE: numbers, "writer": writers, "whole": texts})
+    whole = pl.col("whole").str.strip_chars_end("\r")
+    return frame.with_columns(whole).filter(pl.col("whole").str.strip_chars() != "")
 
 
 def _put_together(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | None]:
@@ -230,9 +402,8 @@ def _put_together(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame | Non
     if not frame["piece"].any():
         return frame, None
     ends = (~pl.col("piece")).cast(pl.Int64)
-    key = ("origin", "stream")
-    frame = frame.with_columns((ends.cum_sum() - ends).over(key).alias("nth")).with_columns(
-        pl.col("piece").all().over(*key, "nth").alias("open")
+    frame = frame.with_columns((ends.cum_sum() - ends).over(STREAM).alias("nth")).with_columns(
+        pl.col("piece").all().over(*STREAM, "nth").alias("open")
     )
     open_ones = frame.filter("open").drop("nth", "open")
     done = _joined(frame.filter(~pl.col("open")).drop("open"), pl.col("nth"))
@@ -243,20 +414,29 @@ def _joined(frame: pl.DataFrame, nth: pl.Expr) -> pl.DataFrame:
     """One row for the pieces of each line, in the order in which the lines begin."""
     return (
         frame.with_columns(nth.alias("nth"))
-        .group_by("origin", "stream", "nth", maintain_order=True)
+        .group_by(*STREAM, "nth", maintain_order=True)
         .agg(
             pl.col(LINE).first(), pl.col("text").str.join(""), pl.col("replica").first(),
             pl.lit(False).alias("piece"),
         )
         .drop("nth")
         .sort(LINE, maintain_order=True)
-        .select(LINE, "text", "origin", "replica", "stream", "piece")
+        .select(LINE, "writer", "text", "origin", "replica", "stream", "piece")
     )  # fmt: skip
 
 
-def _of_lines(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Rows of one line each, without empty ones; nothing where there is none."""
-    frame = frame.select(LINE, "text", "origin", "replica")
+def _of_lines(frame: pl.DataFrame, work: _Work) -> Iterator[pl.DataFrame]:
+    """Rows of one line each with its writer, without empty ones; nothing where there is none."""
+    if frame["origin"].null_count() < frame.height:
+        told = frame.group_by("writer", "origin", maintain_order=True).agg(
+            pl.col("replica").drop_nulls().first()
+        )
+        numbers = [work.number(*row) for row in told.iter_rows()]
+        told = told.select("writer", "origin", pl.Series("own", numbers, dtype=pl.Int64))
+        frame = frame.join(
+            told, on=["writer", "origin"], how="left", nulls_equal=True, maintain_order="left"
+        ).with_columns(pl.col("own").alias("writer"))
+    frame = frame.select(LINE, "text", "writer")
     if frame["text"].str.contains("\n", literal=True).any():
         frame = frame.with_columns(pl.col("text").str.split("\n")).explode("text")
     frame = frame.filter(pl.col("text").str.strip_chars() != "")
@@ -393,47 +573,40 @@ def _strangers(
     return found
 
 
-def _sorted_out(
-    source: Source, mix: _Mix, lines: Lines | None, replica: str | None, stack: contextlib.ExitStack
-) -> Parts:
+def _sorted_out(source: Source, mix: _Mix, outer: Pile | None, work: _Work) -> Parts:
     """One pile for each reader: all text to readers of text, to each of the others its records."""
     rejects = Rejects()
-    texts = [Pile(replica, stack) for _ in mix.text]
-    piles = [Pile(replica, stack) for _ in mix.records]
+    spool = work.spool
+    text = Pile(spool)
+    piles = [Pile(spool) for _ in mix.records]
     sorter = _Sorter(mix)
-    for data, number, _, bad in source.blocks():
+    lines = 0
+    for data, number, count, bad in source.blocks():
+        lines = number + count - 1
         for at, reason in bad:
-            rejects.add([_in_file(at, lines)], reason)
-        whole = pl.Series("text", data.decode("utf-8", "replace").split("\n"))
-        frame = pl.DataFrame({LINE: np.arange(number, number + len(whole)), "text": whole})
-        frame = frame.with_columns(pl.col("text").str.strip_chars_end("\r"))
-        begin = pl.col("text").str.strip_chars_start().str.slice(0, 1)
-        frame = frame.filter(begin != "")
-        record = frame.select(begin == "{").to_series()
-        other = frame.filter(~record)
-        for pile in texts if other.height else ():
-            pile.add(other["text"], other[LINE])
-        if other.height and not texts:
-            rejects.add([_in_file(n, lines) for n in other[LINE][:FIRST]], "not_json")
-            rejects.counts["not_json"] += max(other.height - FIRST, 0)
-        some = frame.filter(record)
-        if not piles or not some.height:
-            continue
-        whose = sorter.whose(some)
-        for place, pile in enumerate(piles):
-            its = some.filter(whose == place)
-            if its.height:
-                pile.add(its["text"], its[LINE])
+            rejects.add([_in_file(at, outer)], reason)
+        frame = _lines(data, number, outer).rename({"whole": "text"})
+        record = frame.select(pl.col("text").str.strip_chars_start().str.starts_with("{"))
+        other = frame.filter(~record.to_series())
+        if mix.text:
+            for _, pile in spool.lay(other, np.zeros(other.height, np.int64)):
+                text.add(pile)
+        else:
+            rejects.add(other[LINE][:FIRST].to_list(), "not_json", other.height)
+        some = frame.filter(record.to_series())
+        if piles and some.height:
+            for place, pile in spool.lay(some, sorter.whose(some).to_numpy()):
+                piles[place].add(pile)
     found: list[Part] = []
     claims = (*mix.text, *mix.records)
-    for at, (pile, (reader, why)) in enumerate(zip((*texts, *piles), claims, strict=True)):
+    several = (*(text for _ in mix.text), *piles)
+    for at, (pile, (reader, why)) in enumerate(zip(several, claims, strict=True)):
         if pile.count:
-            inner = Source(source.path, given=pile.opened(), lines=at < len(texts))
-            stack.enter_context(contextlib.closing(inner))
-            found.append(Part(inner, reader, why, pile.lines(lines), pile.replica))
+            inner = work.opened(source.path, pile, lines=at < len(mix.text))
+            found.append(Part(inner, reader, why, work.writers, pile))
     names = ", ".join(dict.fromkeys(part.reader.name for part in found))
     note = f"{source.path}: holds logs of several formats ({names}); each was read as what it is"
-    return Parts(found, rejects, (note,) if len(found) > 1 else ())
+    return Parts(found, rejects, (note,) if len(found) > 1 else (), _told(source, lines))
 
 
 class _Sorter:

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -346,14 +347,33 @@ class _Parser:
             if not isinstance(value, str) or not value.strip():
                 raise self.refuse("must be text", "time", key)
         form, zone = table.get("format"), table.get("timezone")
-        if form is not None and not _is_format(form):
+        if form is not None:
+            form = self.format(form)
+        if zone is not None:
+            check_zone(zone, self.file.where("time", "timezone"))
+        return form, zone
+
+    def format(self, form: str) -> str:
+        """The format as Polars reads it, if it is one."""
+        if not _is_format(form):
             raise self.refuse(
                 f"{_shown(form)} is no format of dates", "time", "format",
                 help='such as "%d.%m.%Y %H:%M:%S%.f"; %z stands for an offset such as +02:00',
             )  # fmt: skip
-        if zone is not None:
-            check_zone(zone, self.file.where("time", "timezone"))
-        return form, zone
+        translated = _with_fractions(form)
+        if translated is None:
+            raise self.refuse(
+                f"%f in {_shown(form)} could be nanoseconds or a fraction", "time", "format",
+                help="write %.f for a point and any number of digits, "
+                "or %3f, %6f or %9f for so many digits after a comma",
+            )  # fmt: skip
+        why = _refused(translated)
+        if why is not None:
+            raise self.refuse(
+                f"{_shown(form)} does not make a moment", "time", "format", why=why,
+                help="%H and %M go together, and so do %I, %M and %p",
+            )  # fmt: skip
+        return translated
 
     def constant(self, word: str, value: Any) -> str | int | bool:
         column = self.plain(word, "constant")
@@ -408,6 +428,38 @@ _DIRECTIVE = re.compile(
 
 def _is_format(text: str) -> bool:
     return "%" in text and "%" not in _DIRECTIVE.sub("", text)
+
+
+#: Digits of a fraction as Python counts them; Polars takes the bare ones for nanoseconds.
+_FRACTION = re.compile(r"%[-_0]?f")
+
+
+def _with_fractions(form: str) -> str | None:
+    """The format with Python's ``.%f`` put as ``%.f``; None where a bare ``%f`` is left."""
+    out: list[str] = []
+    at = 0
+    for found in _DIRECTIVE.finditer(form):
+        between = form[at : found.start()]
+        at = found.end()
+        directive = found[0]
+        if _FRACTION.fullmatch(directive):
+            if not between.endswith("."):
+                return None
+            between, directive = between[:-1], "%.f"
+        out += [between, directive]
+    return "".join([*out, form[at:]])
+
+
+def _refused(form: str) -> str | None:
+    """Why Polars reads no moment by a format; None where it would."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            pl.Series(["2026"]).str.to_datetime(form, time_unit="us", strict=False)
+    except (pl.exceptions.PolarsError, Warning, ValueError) as error:
+        said = str(error).partition("\n")[0].strip()
+        return said.removeprefix("Invalid format string: ") or "it is not understood"
+    return None
 
 
 def lines_of(text: str) -> dict[tuple[str, ...], int]:

@@ -32,10 +32,13 @@ _GROUPS = ("replica", "tenant", "route", "version", "model")
 _FIRST = re.compile(r"_?(?:first|1st|initial)_?")
 _WHOLE = re.compile(r"_?(?:total|whole|all|full|last|overall)_?")
 
+_QUEUED = r"queu|wait|pend(ing)?|sched_?delay"
+
 #: What names say: a pattern in the words of a name, and its weight for the column.
 _HINTS: dict[str, tuple[tuple[str, int], ...]] = {
     "ttft_us": (
         (r"ttf[tb]|first_?(tok|chunk|byte|word|out)|tok(en)?_?1st|1st_?tok|fst_?tok|tfft", 4),
+        (r"(first|1st)_?(laten|time|resp)|(laten|time|resp)\w*_?(first|1st)", 3),
         (r"first|1st|initial", 2),
     ),
     "e2e_us": (
@@ -43,7 +46,7 @@ _HINTS: dict[str, tuple[tuple[str, int], ...]] = {
         (r"total|whole|wall|dur|elaps|laten|took|overall|roundtrip|rtt|resp_?(time|ms)", 3),
         (r"time|finish|full|all|ms$", 1),
     ),
-    "queue_us": ((r"queu|wait|pend(ing)?|sched_?delay", 3),),
+    "queue_us": ((_QUEUED, 3),),
     "prefill_us": ((r"prefill|prompt_?(time|ms|eval)", 3),),
     "decode_us": ((r"decod|gen(eration)?_?(time|ms)|predict", 3),),
     "input_tokens": (
@@ -72,7 +75,9 @@ _HINTS: dict[str, tuple[tuple[str, int], ...]] = {
         (r"time|stamp|^ts$|_ts$|date|when|^at$|_at$|created|epoch|clock", 3),
     ),
     "end": ((r"(^|_)(end|ended|finish|finished|done|complete|completed)(_|$)|last_?tok", 4),),
-    "first_token": ((r"(first|1st)_?\w*_?(at|ts|time|stamp)$|first_?tok", 4),),
+    "first_token": (
+        (r"(first|1st)_?\w*_?(at|ts|time|stamp)$|first_?tok", 4), (r"^(first|1st)$", 3),
+    ),
     "request_id": (
         (r"^r?id$|req(uest)?_?(id|no|key)|uuid|guid|rid", 4), (r"id$|trace|call|key", 1),
     ),
@@ -96,8 +101,13 @@ _NEITHER = re.compile(
     r"(^|_)(pct|percent|ratio|share|rate|throughput|per_s|per_second|tps|qps|cost|price|usd|score)"
     r"(_|$)|^(avg|mean|max|min)_"
 )
-#: What is no duration: a count of something.
+#: What is no duration: a count of something. That of a first token names it.
 _COUNTED = re.compile(r"tok|^n(um)?_|count|requests|bytes|chars")
+#: What is no duration in any column: a place in a row, or how many there are.
+_UNTIMED = re.compile(
+    r"(^|_)(count|counts|num|number|position|pos|index|idx|place|rank|depth|size|len|length|ahead"
+    r"|bytes|chars|requests)(_|$)"
+)
 #: The order in which two columns that want a field equally get it.
 _ORDER = tuple(_HINTS)
 
@@ -313,7 +323,11 @@ def _weight(column: str, name: str) -> int:
     timed = column in _DURATIONS
     if (timed or column.endswith("_tokens")) and _NEITHER.search(inner):
         return 0
-    if timed and column != "ttft_us" and _COUNTED.search(inner):
+    if timed and (_UNTIMED.search(inner) or (column != "ttft_us" and _COUNTED.search(inner))):
+        return 0
+    if column == "turn" and re.search(_QUEUED, inner):
+        return 0
+    if column == "e2e_us" and _FIRST.search(inner):
         return 0
     best = 0
     for pattern, weight in _HINTS[column]:
@@ -330,8 +344,9 @@ def _fits(column: str, t: Trait, rows: int) -> bool:
     number = t.kind in ("whole number", "number")
     low, high = t.low or 0.0, t.high or 0.0
     if column in _DURATIONS:
-        # Beyond this it would be a date in any unit but nanoseconds.
-        return number and low >= 0 and 0 < high < 1e12
+        # Beyond this it would be a date in any unit but nanoseconds; so are seconds since 1970.
+        dates = low > 1e9 and high < 1.2 * low
+        return number and low >= 0 and 0 < high < 1e12 and not dates
     if column.endswith("_tokens"):
         return t.kind == "whole number" and low >= 0 and high < 1e8
     if column in ("start", "end", "first_token"):

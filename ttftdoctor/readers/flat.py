@@ -166,8 +166,55 @@ def normal(name: str) -> tuple[str, str | None]:
     return snake, None
 
 
-def _match(places: list[Place]) -> dict[str, tuple[Place, str | None]]:
-    """Canonical column to the best place for it and the unit its name tells."""
+#: Columns whose names hold for a field whatever that of its own inside them: the ``id`` of a
+#: ``conversation`` is none of the request.
+_WHOSE = ("session_id", "turn", "model", "replica", "tenant", "route", "version", "_user")
+_OF_OTHERS = {alias for column in _WHOSE for alias in ALIASES[column]}
+
+
+def _match(
+    records: Iterable[Mapping[str, Any]], places: list[Place]
+) -> dict[str, tuple[Place, str | None]]:
+    """Canonical column to the best place for it and the unit its name tells.
+
+    A field of nothing but objects is no number and no moment.
+    """
+    objects = _objects(records)
+    values = _by_name([p for p in places if p.path is not None or p.column not in objects])
+    every = _by_name(places) if objects else values
+    found = {}
+    for canonical, aliases in ALIASES.items():
+        by_name = values if canonical in _NUMERIC else every
+        for name in aliases:
+            if name not in by_name:
+                continue
+            place, unit = by_name[name]
+            # Without a unit, a load is how busy a server is.
+            if name == "load" and unit is None:
+                continue
+            nested = canonical == "request_id" and place.path is not None
+            if nested and normal(place.label)[0] in _OF_OTHERS:
+                continue
+            found[canonical] = place, unit
+            break
+    return found
+
+
+def _objects(records: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The top-level fields that hold objects, and nothing else."""
+    objects: set[str] = set()
+    others: set[str] = set()
+    for record in records:
+        for column, value in record.items():
+            if isinstance(value, Mapping):
+                objects.add(column)
+            elif value is not None:
+                others.add(column)
+    return objects - others
+
+
+def _by_name(places: list[Place]) -> dict[str, tuple[Place, str | None]]:
+    """The best place for each name, and the unit that the name tells."""
     by_name: dict[str, tuple[Place, str | None]] = {}
     for place in places:
         name = place.column if place.path is None else place.path[2:].replace(".", "_")
@@ -177,14 +224,7 @@ def _match(places: list[Place]) -> dict[str, tuple[Place, str | None]]:
             known = by_name.get(key)
             if known is None or (place.path is None and known[0].path is not None):
                 by_name[key] = (place, unit)
-    found = {}
-    for canonical, aliases in ALIASES.items():
-        for name in aliases:
-            # Without a unit, a load is how busy a server is.
-            if name in by_name and (name != "load" or by_name[name][1] is not None):
-                found[canonical] = by_name[name]
-                break
-    return found
+    return by_name
 
 
 def _records(
@@ -229,7 +269,7 @@ def _labels(options: Options) -> list[str]:
 
 
 def _usable(records: Iterable[Mapping[str, Any]], columns: Iterable[str]) -> int:
-    found = _match(places(records, columns))
+    found = _match(records, places(records, columns))
     has_ttft = "ttft_us" in found or ("_first" in found and "start" in found)
     prompted = "input_tokens" in found or (not has_ttft and find(tuple(records)) is not None)
     score = 2 * has_ttft + prompted + ("start" in found) + ("e2e_us" in found)
@@ -243,7 +283,7 @@ def recognise(head: Head) -> str | None:
     _, records, columns = _records(head)
     if not _usable(records, columns):
         return None
-    found = _match(places(records, columns))
+    found = _match(records, places(records, columns))
     named = [
         f"{found[c][0].label} is {c.removesuffix('_us')}"
         for c in ("ttft_us", "input_tokens", "start")
@@ -261,7 +301,8 @@ def records_of(head: Head) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
 def matched(records: Sequence[Mapping[str, Any]]) -> dict[str, Place]:
     """The place of each column (or helper) by the usual names alone."""
     return {
-        column: place for column, (place, _) in _match(places(records, columns_of(records))).items()
+        column: place
+        for column, (place, _) in _match(records, places(records, columns_of(records))).items()
     }
 
 
@@ -269,7 +310,7 @@ def units_of(head: Head, options: Options) -> dict[str, tuple[str, str, str]]:
     """Field, unit and why of each duration, as :func:`plan` would read it."""
     _, records, columns = _records(head, _labels(options))
     every = places(records, columns)
-    found = _match(every)
+    found = _match(records, every)
     _apply_map(found, every, options, head)
     units = _decide_units(found, records, options, head)
     return {column: (found[column][0].label, unit.unit, unit.why) for column, unit in units.items()}
@@ -287,7 +328,7 @@ def plan(head: Head, options: Options) -> Plan:
     """
     unwrap, records, columns = _records(head, _labels(options))
     every = places(records, columns)
-    found = _match(every)
+    found = _match(records, every)
     told = _apply_map(found, every, options, head)
     _check_units(every, options, head)
     for canonical in _redundant(found, columns):

@@ -41,7 +41,9 @@ from ttftdoctor.sources.addresses import (
     scheme_of,
     shown,
 )
-from ttftdoctor.sources.wrappings import Wrapping, wrapping_of
+from ttftdoctor.sources.archives import BEGINS, is_archive, members, open_member, split_member
+from ttftdoctor.sources.piles import place_reader
+from ttftdoctor.sources.wrappings import SERVICE, Wrapping, wrapping_of
 from ttftdoctor.table import LINE
 
 #: Bytes of log text turned into one raw frame at a time; bounds memory for any log size.
@@ -69,7 +71,7 @@ _SUFFIXES = (
 )  # fmt: skip
 #: How an SQLite file begins.
 SQLITE = b"SQLite format 3\x00"
-_PACKED = (".gz", ".zst", ".bz2", ".xz")
+_PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
 #: How terminals are told colours.
@@ -110,8 +112,6 @@ class Head:
     separator: str = ","
 
 
-#: Numbers of lines of a file, one for each line of a part of it.
-Lines = np.ndarray[Any, Any]
 #: Whole lines: bytes, number of the first line, lines, and lines before it too long to hold.
 Block = tuple[bytes, int, int, tuple[tuple[int, str], ...]]
 
@@ -196,7 +196,7 @@ def expand(paths: list[str]) -> list[str]:
             if not found:
                 raise InputError("the folder holds no log", where=path, available="nothing to read")
             out.extend(found)
-        elif place.is_file():
+        elif place.is_file() or split_member(path) is not None:
             out.append(path)
         elif glob.has_magic(path):
             found = sorted(p for p in glob.glob(path, recursive=True) if Path(p).is_file())
@@ -207,7 +207,14 @@ def expand(paths: list[str]) -> list[str]:
             out.append(path)  # a pipe or a device: read as a stream
         else:
             raise InputError("no such file", where=path)
-    return out
+    return [one for path in out for one in _members(path)]
+
+
+def _members(path: str) -> list[str]:
+    """The logs in an archive; any other file is itself."""
+    if path == "-" or is_address(path) or not is_archive(Path(path)):
+        return [path]
+    return members(path, lambda name: _looks_like_log(Path(name)))
 
 
 def _objects(path: str) -> list[str]:
@@ -341,6 +348,7 @@ class Source:
         self._lines = lines
         #: How each line is wrapped, if most are: the head is then that of the wrapped lines.
         self.wrapping: Wrapping | None = None
+        self._bare = False
         self._stream: IO[bytes] | None = None
         self._packed: _Packed | None = None
         self._old_mac = False  # lines end in a carriage return alone
@@ -382,6 +390,8 @@ class Source:
                 self._file = self._given
             elif self._address is not None:
                 self._file = open_address(self._address, self._query)
+            elif split_member(self.path) is not None:
+                self._file = open_member(self.path)
             else:
                 here = self.path == "-"
                 self._file = sys.stdin.buffer if here else open(self.path, "rb")  # noqa: SIM115
@@ -392,6 +402,11 @@ class Source:
         file = self._file
         buffered = file if isinstance(file, io.BufferedReader) else io.BufferedReader(file)
         magic = buffered.peek(6)[:6]
+        if magic.startswith(BEGINS):
+            raise InputError(
+                "an archive of files is read from a file only", where=self.path,
+                help="save it, and give its name",
+            )  # fmt: skip
         for begins, make in _UNPACKERS.items():
             if magic.startswith(begins):
                 self._packed = _Packed(buffered, begins, make)
@@ -436,6 +451,15 @@ class Source:
     def _read_head(self) -> Head:
         data = self._read(HEAD_BYTES)
         self._buffer = data
+        return self._head_of(data)
+
+    def as_it_is(self) -> None:
+        """Take the lines for what they are, though they look wrapped."""
+        self.wrapping = None
+        self._bare = True
+        self.head = self._head_of(self._buffer)
+
+    def _head_of(self, data: bytes) -> Head:
         if not data.strip():
             raise InputError("the file is empty", where=self.path, help="give a log with requests")
         if data[:4] == b"PAR1":
@@ -461,7 +485,9 @@ class Source:
         if not whole and len(lines) > 1:
             lines = lines[:-1]
         filled = [line for line in lines if line.strip()]
-        self.wrapping = wrapping_of(filled[:HEAD_RECORDS])
+        self.wrapping = None if self._bare else wrapping_of(filled[:HEAD_RECORDS])
+        if self.wrapping is SERVICE and _is_table(filled[:HEAD_RECORDS]):
+            self.wrapping = None
         if self.wrapping is not None or self._lines:
             return Head(self.path, Shape.TEXT, lines=tuple(filled[: 20 * HEAD_RECORDS]))
         first = text.lstrip()[:1]
@@ -588,7 +614,7 @@ class Source:
         return Head(self.path, Shape.PARQUET, records=records, columns=tuple(frame.columns))
 
     def _parquet(self) -> pl.LazyFrame:
-        if held_whole(self.path):
+        if held_whole(self.path) or split_member(self.path) is not None:
             if self._whole is None:
                 self._whole = self._rest("Parquet")
             return pl.scan_parquet(io.BytesIO(self._whole))
@@ -775,16 +801,15 @@ class Source:
         data = self._buffer.decode("utf-8", errors="replace")
         found = [line for line in plain_text(data).split("\n")[:-1] if line.strip()]
         found = found[HEAD_RECORDS:]
-        if self._stream is None or self._packed is not None or not hasattr(os, "pread"):
+        if self._stream is None or self._packed is not None:
             return found
         try:
-            number = self._stream.fileno()
-            size = os.fstat(number).st_size
+            size, read_at = place_reader(self._stream) or _plain_file(self._stream)
             step = max((size - HEAD_BYTES) // PROBES, PROBE_BYTES)
             # The last piece is the end of the file: a format that came last is there.
             places = [*range(HEAD_BYTES, size - PROBE_BYTES, step), size - PROBE_BYTES]
             for at in places if size > HEAD_BYTES else ():
-                piece = os.pread(number, PROBE_BYTES, at)
+                piece = read_at(at, PROBE_BYTES)
                 text = plain_text(piece.decode("utf-8", errors="replace"))
                 found += [line for line in text.split("\n")[1:-1] if line.strip()]
         except (OSError, ValueError):  # a pipe, or something that only looks like a file
@@ -842,38 +867,18 @@ class Source:
                 return part[cut + 1 :]
 
 
-class Pile:
-    """Lines of a log laid aside, with their numbers in it, in files without a name.
+def _plain_file(stream: IO[bytes]) -> tuple[int, Callable[[int, int], bytes]]:
+    """The size of a file and a function that reads at a place of it.
 
-    ``replica`` is who wrote them. The files are closed with the stack.
+    Raises
+    ------
+    OSError
+        If it is none.
     """
-
-    def __init__(self, replica: str | None, stack: contextlib.ExitStack) -> None:
-        self.replica = replica
-        self._text, self._numbers = (
-            stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (the stack closes it)
-            for _ in range(2)
-        )
-        self.count = 0
-
-    def add(self, lines: pl.Series, numbers: pl.Series) -> None:
-        """Lay some more aside."""
-        self._text.write("\n".join(lines.to_list()).encode("utf-8", "replace"))
-        self._text.write(b"\n")
-        self._numbers.write(np.ascontiguousarray(numbers.to_numpy(), dtype=np.int64).tobytes())
-        self.count += len(lines)
-
-    def opened(self) -> IO[bytes]:
-        """The lines, to be read from the start; once, for two readers would share a place."""
-        self._text.flush()
-        self._text.seek(0)
-        return open(os.dup(self._text.fileno()), "rb")
-
-    def lines(self, outer: Lines | None) -> Lines:
-        """The numbers of the lines in the file; ``outer`` are those of the log these came from."""
-        self._numbers.flush()
-        found: Lines = np.memmap(self._numbers, dtype=np.int64, mode="r")
-        return found if outer is None else np.asarray(outer[found - 1])
+    if not hasattr(os, "pread"):
+        raise OSError
+    number = stream.fileno()
+    return os.fstat(number).st_size, lambda at, size: os.pread(number, size, at)
 
 
 def _newlines(block: bytes) -> int:
@@ -989,6 +994,24 @@ def _csv_separator(lines: list[str], *, force: bool = False) -> str | None:
     if force and not lines[0].lstrip().startswith(("{", "[")):
         return max((",", "\t", ";", "|"), key=lines[0].count)
     return None
+
+
+def _is_table(lines: list[str]) -> bool:
+    """Whether the first line is the header of a table, whatever a bar in its cells looks like.
+
+    The name of a service stands before many lines; that of a column only in the header.
+    """
+    separator = _csv_separator(lines)
+    if separator is None:
+        return False
+    rows = _csv_rows(lines, separator, HEAD_RECORDS)
+    header, body = rows[0], rows[1:]
+    return (
+        bool(body)
+        and all(len(row) == len(header) for row in body)
+        and len(set(header)) == len(header)
+        and all(row[0].strip() != header[0].strip() for row in body)
+    )
 
 
 def _is_number(text: str) -> bool:

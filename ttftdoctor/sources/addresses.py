@@ -10,7 +10,7 @@ import re
 from pathlib import PurePosixPath
 from urllib.parse import SplitResult, urlsplit
 
-from ttftdoctor.errors import InputError
+from ttftdoctor.errors import InputError, hidden
 
 #: How an address begins, and whose it is.
 STORES = {
@@ -20,10 +20,6 @@ WEB = ("http", "https")
 DATABASES = ("postgresql", "postgres", "clickhouse")
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
-#: The user, and what follows up to the last ``@``: a password may hold any sign.
-_USER = re.compile(r"(\w+://)([^:@/?#]*)(?::.*)?@", re.DOTALL)
-#: A colon that begins no port: what follows is a password with signs that end a host's name.
-_NO_PORT = re.compile(r"\w+://[^:@/?#]*:(?!\d*[/?#]|\d*$)[^@/?#]*[/?#].*@", re.DOTALL)
 
 
 def scheme_of(path: str) -> str | None:
@@ -62,18 +58,10 @@ def shown(path: str) -> str:
     scheme = scheme_of(path)
     if scheme is None:
         return path
-    if scheme in STORES:
-        return path  # no place for a secret
+    bare = hidden(path, whole=True)
     if scheme in DATABASES:
-        bare = _USER.sub(r"\1\2@", path)
         return re.split(r"[?#]", bare, maxsplit=1)[0]
-    if _NO_PORT.match(path):
-        path = _USER.sub(r"\1", path)
-    rest = path[len(scheme) + 3 :]
-    place = re.split(r"[?#]", rest, maxsplit=1)[0]
-    host, slash, inside = place.partition("/")
-    host = host.rpartition("@")[2]
-    return f"{scheme}://{host}{slash}{inside}" + ("?…" if "?" in rest else "")
+    return bare
 
 
 def label(path: str) -> str:

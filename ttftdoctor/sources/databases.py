@@ -140,6 +140,18 @@ def _options(address: str) -> dict[str, str]:
 
 # -------------------------------------------------------------------- PostgreSQL
 
+#: What an address may say of the connection, beside who connects to what: nothing by which more
+#: than reading could be allowed.
+_SAFE = frozenset({
+    "host", "hostaddr", "port", "dbname", "user", "password", "passfile", "service", "options",
+    "application_name", "fallback_application_name", "connect_timeout", "target_session_attrs",
+    "load_balance_hosts", "sslmode", "sslnegotiation", "sslcompression", "sslcert", "sslkey",
+    "sslpassword", "sslrootcert", "sslcrl", "sslcrldir", "sslsni", "ssl_min_protocol_version",
+    "ssl_max_protocol_version", "requirepeer", "require_auth", "channel_binding", "gssencmode",
+    "gsslib", "krbsrvname", "keepalives", "keepalives_idle", "keepalives_interval",
+    "keepalives_count", "tcp_user_timeout",
+})  # fmt: skip
+
 #: Types that JSON writes in a way that no reader takes for what it is, by their number.
 _DATE, _INTERVAL = 1082, 1186
 
@@ -162,8 +174,18 @@ def _postgres(address: str, query: str | None) -> Iterator[bytes]:
         "application_name": "ttftdoctor",
     }
     given = {name: value for name, value in given.items() if value is not None}
+    options = _options(address)
+    unknown = sorted(options.keys() - _SAFE)
+    if unknown or "read_only" in options.get("options", "").lower():
+        raise InputError(
+            "the address has settings that are not known: " + ", ".join(unknown)
+            if unknown else "the address says what may be written",
+            where=shown(address),
+            why="databases are only read",
+            available=", ".join(sorted(_SAFE)),
+        )  # fmt: skip
     try:
-        link = psycopg.connect(**{**given, **_options(address)})
+        link = psycopg.connect(**{**given, **options})
     except psycopg.Error as error:
         raise InputError(
             "the database cannot be reached", where=shown(address),
@@ -174,7 +196,13 @@ def _postgres(address: str, query: str | None) -> Iterator[bytes]:
         # Stamps without a zone stay as they are; those with one are written in UTC.
         link.read_only = True
         link.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        link.autocommit = False
         link.execute("SET LOCAL TIME ZONE 'UTC'")
+        if link.execute("SHOW transaction_read_only").fetchall() != [("on",)]:
+            raise InputError(
+                "this connection cannot be kept from writing", where=shown(address),
+                help="name a user that may only read, and the server itself instead of a proxy",
+            )  # fmt: skip
         yield from _fetched(link, query or _spend_table(link, address))
     except psycopg.Error as error:
         raise InputError(

@@ -27,6 +27,8 @@ PATIENCE_S = 30
 MOST_OBJECTS = 100_000
 
 _MAGIC = re.compile(r"[*?\[]")
+#: A query behind a key; a question mark stands for any sign otherwise.
+_SIGNED = re.compile(r"\?[\w.~%-]+=")
 
 
 def expand(path: str, looks_like_log: Callable[[str], bool]) -> list[str]:
@@ -111,6 +113,14 @@ class _Place:
 def _place_of(path: str) -> _Place:
     scheme, _, rest = path.partition("://")
     bucket, _, key = rest.partition("/")
+    keys = "@" in rest and (":" in bucket or ("@" in bucket and STORES[scheme.lower()] != "az"))
+    if keys or _SIGNED.search(key):
+        # As part of a name they would be of no use, and go to whoever keeps a log of requests.
+        raise InputError(
+            "keys and signatures in the address of an object are not used", where=path,
+            help="name credentials as for the provider's own tools, in the environment or a "
+            "profile; a signed address is one that begins with https://",
+        )  # fmt: skip
     kind, account = STORES[scheme.lower()], None
     root = f"{scheme}://{bucket}/"
     if kind == "az" and "@" in bucket:  # abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/

@@ -19,6 +19,12 @@ from urllib.parse import unquote
 from ttftdoctor.errors import InputError
 from ttftdoctor.sources.addresses import WEB, scheme_of, shown, split
 
+#: How a page begins: comments, and what an XML file begins with, may stand before it. No log
+#: begins with a comment, even one whose end is far.
+_PAGE = re.compile(
+    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?<(?:!--|!doctype\s+html|html|head|body)",
+    re.IGNORECASE,
+)
 #: Seconds without a sign of life.
 PATIENCE_S = 30
 
@@ -99,7 +105,7 @@ class _Page(io.RawIOBase):
             )  # fmt: skip
         if not self._begun and data:
             self._begun = True
-            if data[:512].lstrip().lower().startswith((b"<!doctype html", b"<html")):
+            if _PAGE.match(data[:4096]):
                 raise InputError("this is a web page, not a log", where=shown(self._path))
         memoryview(buffer).cast("B")[: len(data)] = data
         return len(data)

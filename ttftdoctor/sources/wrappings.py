@@ -45,12 +45,44 @@ class Wrapping:
     frame with ``text`` (null: not wrapped, or broken), ``origin`` and ``replica`` (null: not
     said), ``stream`` (pieces of one line have it in common) and ``piece`` (the line goes on in
     the next of its stream). ``strict`` wrappings are around each line: one without is broken.
+    ``members`` of a JSON object are the shipper's; what else it has is the log's own.
     """
 
     name: str
     wraps: Callable[[str], bool]
     take_off: Callable[[pl.Expr], Mapping[str, pl.Expr]]
     strict: bool = False
+    members: frozenset[str] = frozenset()
+
+    def beside(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """What a wrapped line has that is not the shipper's, and its stamps; or nothing."""
+        journal = "MESSAGE" in record
+        own = {
+            name: value
+            for name, value in record.items()
+            if name.partition(".")[0] not in self.members
+            and not (journal and _FIELD_OF_JOURNAL.match(name))
+        }
+        return own and {**{name: record[name] for name in _STAMPS if name in record}, **own}
+
+
+#: Fields of the journal are written in capitals.
+_FIELD_OF_JOURNAL = re.compile(r"[A-Z_][A-Z0-9_]*$")
+#: Members that shippers write, whoever they are.
+_SHIPPED = frozenset({
+    "log", "stream", "logtag", "time", "date", "timestamp", "@timestamp", "@version", "message",
+    "docker", "container", "kubernetes", "host", "agent", "ecs", "input", "cloud", "fields", "tags",
+    "tag", "event", "orchestrator", "service", "offset", "source", "filename", "file", "line",
+    "labels", "ts", "tsNs", "id", "attrs",
+})  # fmt: skip
+#: Those that a record may have itself.
+_STAMPS = ("timestamp", "@timestamp", "time", "ts", "date")
+#: ... and those of Google's cloud.
+_CLOUD = frozenset({
+    "textPayload", "jsonPayload", "protoPayload", "insertId", "logName", "resource", "timestamp",
+    "receiveTimestamp", "severity", "labels", "trace", "traceSampled", "spanId", "operation",
+    "sourceLocation", "httpRequest", "split",
+})  # fmt: skip
 
 
 _NOTHING = pl.lit(None, pl.String)
@@ -148,7 +180,8 @@ def _matches(pattern: str) -> Callable[[str], bool]:
     return lambda line: compiled.match(line[:_PREFIX]) is not None
 
 
-_SERVICE = Wrapping(
+#: The only one whose lines may look like those of a table.
+SERVICE = Wrapping(
     "lines with the prefix of their service",
     _matches(_COMPOSE_NAMED),
     _by_pattern(_COMPOSE, origin=(1,), replica=1),
@@ -164,7 +197,7 @@ WRAPPINGS = (
             # A line of more than 16 KiB is cut; only its last piece has the line end.
             piece=lambda line: ~line.str.json_path_match("$.log").str.ends_with("\n"),
         ),
-        strict=True,
+        strict=True, members=_SHIPPED,
     ),
     Wrapping(
         "lines of a log shipper with Kubernetes' names",
@@ -174,7 +207,7 @@ WRAPPINGS = (
             replica=("kubernetes.pod_name",), stream="stream",
             piece=lambda line: line.str.json_path_match("$.logtag") == "P",
         ),
-        strict=True,
+        strict=True, members=_SHIPPED,
     ),
     Wrapping(
         "lines of Filebeat",
@@ -184,7 +217,7 @@ WRAPPINGS = (
                                "log.file.path"),
             replica=("kubernetes.pod.name", "container.name"),
         ),
-        strict=True,
+        strict=True, members=_SHIPPED,
     ),
     Wrapping(
         "entries of the journal",
@@ -195,7 +228,7 @@ WRAPPINGS = (
             replica=("CONTAINER_NAME", "_HOSTNAME"),
             piece=lambda line: line.str.json_path_match("$.CONTAINER_PARTIAL_MESSAGE") == "true",
         ),
-        strict=True,
+        strict=True, members=_SHIPPED,
     ),
     Wrapping(
         "lines out of Loki",
@@ -204,7 +237,7 @@ WRAPPINGS = (
             "line", origin=("labels.pod", "labels.container"),
             replica=("labels.pod", "labels.container"),
         ),
-        strict=True,
+        strict=True, members=_SHIPPED,
     ),
     Wrapping(
         "entries of Google Cloud Logging",
@@ -214,7 +247,7 @@ WRAPPINGS = (
             origin=("resource.labels.pod_name", "resource.labels.container_name"),
             replica=("resource.labels.pod_name",),
         ),
-        strict=True,
+        strict=True, members=_CLOUD,
     ),
     Wrapping(
         "lines of a container runtime (CRI)",
@@ -226,7 +259,7 @@ WRAPPINGS = (
         _matches(_KUBECTL),
         _by_pattern(_KUBECTL, origin=(1, 2), replica=1),
     ),
-    _SERVICE,
+    SERVICE,
     Wrapping(
         "lines of syslog (RFC 5424)",
         _matches(_RFC5424),
@@ -261,7 +294,7 @@ def wrapping_of(lines: Sequence[str]) -> Wrapping | None:
             continue
         if sum(map(wrapping.wraps, lines)) >= MOST * len(lines):
             return wrapping
-    return _SERVICE if _has_bar(lines) else None
+    return SERVICE if _has_bar(lines) else None
 
 
 #: Where a file of the runtime lies says whose it is: in ``containers``, or in ``pods``.
