@@ -285,10 +285,10 @@ def test_colours_follow_the_system_and_the_switch(opened: Callable[..., Opened])
         arg=ink, timeout=5_000,
     )  # fmt: skip
     switch = found.page.locator("#theme")
-    sync_api.expect(switch).to_have_attribute("aria-pressed", "true")
+    sync_api.expect(switch).to_have_text("Light colours")
     switch.focus()
     found.page.keyboard.press("Enter")
-    sync_api.expect(switch).to_have_attribute("aria-pressed", "false")
+    sync_api.expect(switch).to_have_text("Dark colours")
     assert found.style("body", "background-color") == light
     assert found.style(text, "fill") == ink
     assert found.complaints == []

@@ -351,8 +351,10 @@ def test_a_remedy_says_what_it_leaves_as_it_is() -> None:
     (cache,) = (r for r in d.remedies if r.id == "prefix_cache")
     left = unchanged(d, cache)
     (whole,) = (row for row in d.ledger if row.group == "all")
-    kept = {a for a in ACCOUNTS if a not in d.charts.acts_on["prefix_cache"]}
+    acts = d.charts.acts_on["prefix_cache"]
+    kept = {a for a in ACCOUNTS if a not in acts and not a.startswith("queue")}
     assert "prefill of new tokens" in left
+    assert "queue" not in left
     assert "repeated" not in left
     share = float(re.search(r"\((\d+) % of the mean", left)[1])  # type: ignore[index]
     parts = [whole.accounts[a] for a in kept if whole.accounts[a] > 0.02 * whole.ttft_mean_s]
