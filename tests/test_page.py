@@ -464,3 +464,11 @@ def test_no_image_is_written_over_the_log(tmp_path: Path) -> None:
     done = runner.invoke(app, ["diagnose", str(log), "--png", str(tmp_path)])
     assert done.exit_code == 2
     assert "written over" in done.output
+
+
+def test_the_rounding_of_sums_is_no_value() -> None:
+    from ttftdoctor.pages.figures import rounded
+
+    assert rounded([1e-16, -3e-12, 0.1234567, None, float("nan"), 2e-6]) == [
+        0.0, 0.0, 0.12346, None, None, 2e-6,
+    ]  # fmt: skip

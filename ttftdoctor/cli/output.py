@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from ttftdoctor.errors import UsageError
+from ttftdoctor.errors import UsageError, hidden
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def note(message: str) -> None:
     """Say something beside the report: a line on standard error."""
     from ttftdoctor.report import clean
 
-    sys.stderr.write(clean(message) + "\n")
+    sys.stderr.write(clean(hidden(message)) + "\n")
 
 
 def progress(quiet: bool) -> Any:

@@ -45,6 +45,8 @@ _AXIS = {
 }
 #: Pixels for a title and figures at the side, as long as they get; names make their own room.
 LEFT, LEFT_OF_NAMES = 66, 12
+#: Seconds, shares and tokens less than this are none.
+DUST = 1e-9
 
 
 def figure(traces: Sequence[Figure], x: str, y: str, *, height: int = 340, **layout: Any) -> Figure:
@@ -119,10 +121,15 @@ def number(value: object) -> float | None:
 
 
 def rounded(values: Sequence[float | None], figures: int = 5) -> list[float | None]:
-    """Numbers with a few figures: a page needs no more, and stays small."""
-    return [
-        None if v is None or not math.isfinite(v) else float(f"{v:.{figures}g}") for v in values
-    ]
+    """Numbers with a few figures: a page needs no more, and stays small.
+
+    What is below ``DUST`` is the rounding of sums, and would be drawn with powers of ten.
+    """
+
+    def short(value: float) -> float:
+        return float(f"{value:.{figures}g}") if abs(value) > DUST else 0.0
+
+    return [None if v is None or not math.isfinite(v) else short(v) for v in values]
 
 
 def data_of(drawings: Sequence[Drawing]) -> Mapping[str, Figure]:
