@@ -177,15 +177,16 @@ def _match(
 ) -> dict[str, tuple[Place, str | None]]:
     """Canonical column to the best place for it and the unit its name tells.
 
-    A field of nothing but objects is no number and no moment.
+    A field of nothing but objects is no number and no moment, unless it has the very name of the
+    column: then its rows are rejected, and say why.
     """
     objects = _objects(records)
     values = _by_name([p for p in places if p.path is not None or p.column not in objects])
     every = _by_name(places) if objects else values
     found = {}
     for canonical, aliases in ALIASES.items():
-        by_name = values if canonical in _NUMERIC else every
         for name in aliases:
+            by_name = values if canonical in _NUMERIC and name != canonical else every
             if name not in by_name:
                 continue
             place, unit = by_name[name]
