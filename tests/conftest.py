@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Nothing here is about time: a slow machine, or code compiled on first use, is no failure.
-settings.register_profile("untimed", deadline=None)
+# Nothing here is about time: a slow machine, or code compiled on first use, is no failure. Where a
+# change is judged the examples are the same each time; new ones are looked for by whoever works.
+settings.register_profile("untimed", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("untimed")
 
 GOLDEN = Path(__file__).parent / "golden"
