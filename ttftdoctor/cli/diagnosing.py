@@ -285,10 +285,10 @@ def _holds_more(path: Path) -> bool:
     """Whether there is a file already, and it is not a mapping alone."""
     import tomllib
 
-    from ttftdoctor.gate.policy import OTHERS
+    from ttftdoctor.mapping import TABLES
 
     try:
-        return not set(tomllib.loads(path.read_text(encoding="utf-8"))) <= set(OTHERS)
+        return not set(tomllib.loads(path.read_text(encoding="utf-8"))) <= set(TABLES)
     except FileNotFoundError:
         return False
     except (OSError, ValueError, RecursionError):

@@ -23,12 +23,11 @@ from ttftdoctor.errors import UsageError
 from ttftdoctor.gate.metrics import METRICS
 from ttftdoctor.gate.records import Scope
 from ttftdoctor.gate.rules import Budget, Policy, Rule, default_policy
+from ttftdoctor.mapping import TABLES
 from ttftdoctor.units import UNIT_WORDS, US_PER
 
 FILE = "ttftdoctor.toml"
 PROJECT = "pyproject.toml"
-#: What else the file may say: how logs are read (:mod:`ttftdoctor.mapping`).
-OTHERS = ("map", "unit", "time", "constant", "values", "optional")
 #: Metrics that count requests against a target for TTFT.
 OF_SLO = ("goodput", "attainment")
 
@@ -93,7 +92,7 @@ def _only_reads(path: Path) -> bool:
 
 
 def _of_others(tables: Any) -> bool:
-    return isinstance(tables, dict) and bool(tables) and set(tables) <= set(OTHERS)
+    return isinstance(tables, dict) and bool(tables) and set(tables) <= set(TABLES)
 
 
 def read_policy(path: Path, *, slo_ttft_s: float | None = None, shown: str | None = None) -> Asked:
@@ -132,7 +131,7 @@ def read_policy(path: Path, *, slo_ttft_s: float | None = None, shown: str | Non
         raise UsageError(
             "the policy has no [gate] table", where=name, help=f"it begins with [{prefix}gate]"
         )
-    reader.known(document, "", ("gate", *OTHERS))
+    reader.known(document, "", ("gate", *TABLES))
     return reader.gate(document["gate"], slo_ttft_s)
 
 

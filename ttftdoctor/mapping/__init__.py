@@ -58,7 +58,8 @@ WORDS: dict[str, tuple[str, ...]] = {
     "vantage": ("client", "gateway", "server"),
     "streamed": ("true", "false"),
 }
-_TABLES = ("map", "unit", "time", "constant", "values", "optional")
+#: Tables of a mapping file.
+TABLES = ("map", "unit", "time", "constant", "values", "optional")
 #: Tables of ``ttftdoctor.toml`` that others read.
 _OTHERS = ("gate",)
 _TIME = ("format", "timezone")
@@ -217,7 +218,7 @@ def read_mapping(path: Path, *, asked: bool = True) -> MappingFile:
         raise UsageError("the mapping is no TOML", where=name, why=str(error)) from None
     prefix: tuple[str, ...] = ()
     tool = document.get("tool")
-    if path.name == PROJECT or (isinstance(tool, dict) and not set(document) & set(_TABLES)):
+    if path.name == PROJECT or (isinstance(tool, dict) and not set(document) & set(TABLES)):
         prefix = ("tool", "ttftdoctor")
         ours = tool.get("ttftdoctor", {}) if isinstance(tool, dict) else {}
         document = ours if isinstance(ours, dict) else {}
@@ -242,8 +243,8 @@ class _Parser:
 
     def all(self, document: Mapping[str, Any]) -> MappingFile:
         for key in document:
-            if key not in (*_TABLES, *_OTHERS):
-                raise self.refuse("no such table", key, available=", ".join(_TABLES))
+            if key not in (*TABLES, *_OTHERS):
+                raise self.refuse("no such table", key, available=", ".join(TABLES))
         columns: dict[str, tuple[str, ...]] = {}
         keys: dict[str, str] = {}
         for word, value in self.table(document, "map").items():
