@@ -23,6 +23,7 @@ PACKAGE = Path(ttftdoctor.__file__).parent
 #: The floors, from ground to roof; ``FOLDER.*`` stands for the members of a folder, and a folder's
 #: own name for its ``__init__`` (the contract). ``measure`` is a staircase of its own.
 FLOORS = (
+    "language",
     "errors units stats sources.wrappings treatment table chains rendering prefixes "
     "prefixes.records measure measure.kernels mapping.fields switches outputs",
     "diagnosis intake.layers sources.addresses zones",

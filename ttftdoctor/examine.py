@@ -23,6 +23,7 @@ from ttftdoctor.diagnosis import (
 )
 from ttftdoctor.evidence import Artifact, Change, Cold, Contrast, Evidence, ReusePattern, Wait
 from ttftdoctor.intake import Log
+from ttftdoctor.language import carry
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
 from ttftdoctor.measure import replay, reuse, signs, splits, spread
@@ -62,7 +63,7 @@ def examine(log: Log, *, draw: bool = True) -> Examined:
 def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     rows = prepare(log.requests)
     coverage = _coverage(log)
-    looked_at = beside.submit(signs.artifact_of, rows, _aside(log), _unit_mixed(log))
+    looked_at = beside.submit(carry(signs.artifact_of), rows, _aside(log), _unit_mixed(log))
     nobody = np.zeros(rows.n)
     counted = load_of(rows, nobody, nobody)
     artifact = looked_at.result()
@@ -75,16 +76,16 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     slots = slots_of(rows, counted)
     artifact = replace(artifact, gate=gate_of(rows, slots))
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
-    people = beside.submit(_population, rows)
-    grouped = beside.submit(ledgers.groups_of, rows)
-    tables = beside.submit(splits.split, rows)
+    people = beside.submit(carry(_population), rows)
+    grouped = beside.submit(carry(ledgers.groups_of), rows)
+    tables = beside.submit(carry(splits.split), rows)
     # So are steps that decode for others; who found all slots taken waited for somebody.
     sharing = sharing_of(rows, queued(counted, slots.full), rows.ttft - extra)
     held = _Held(slots, sharing)
     paid = replace(rows, ttft=rows.ttft - extra - sharing.seconds)
     lines = fits.fit_lines(paid, queued(counted, slots.full))
     # Two fits at once would only stand in each other's way: they are many small steps of Python.
-    decoding = beside.submit(fits.fit_decode, rows, counted)
+    decoding = beside.submit(carry(fits.fit_decode), rows, counted)
     population = people.result()
     base = Evidence(
         population=replace(population, vantage=_vantage(log)),
@@ -126,8 +127,10 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     fixed, new, again, load, ledger, predicted = (
         costs.fixed, costs.new, costs.again, costs.load, costs.ledger, costs.predicted
     )  # fmt: skip
-    drawn = beside.submit(splits.charts, rows, lines.main, load, groups.peak) if draw else None
-    summed = beside.submit(ledgers.summarise, rows, ledger, groups)
+    drawn = (
+        beside.submit(carry(splits.charts), rows, lines.main, load, groups.peak) if draw else None
+    )
+    summed = beside.submit(carry(ledgers.summarise), rows, ledger, groups)
     blamed: dict[str, Array] = {"deploy_regression": nobody}
     cold, blamed["cold_start"] = starts.cold, starts.seconds
     repeated_again = ledger.accounts["prefill_repeated"]
@@ -158,8 +161,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     if contrast is None and timer is not None:
         blamed["fixed_overhead"] = late
     blamed["deploy_regression"] = dearer
-    served = beside.submit(replay.calibrate, rows, lines, ledger, blamed, peak=groups.peak)
-    foretold = beside.submit(spread.spread_of, rows, ledger, load, predicted)
+    served = beside.submit(carry(replay.calibrate), rows, lines, ledger, blamed, peak=groups.peak)
+    foretold = beside.submit(carry(spread.spread_of), rows, ledger, load, predicted)
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,
@@ -249,7 +252,7 @@ def _starts(rows: Rows, costs: _Costs, beside: ThreadPoolExecutor) -> _Starts:
         repeats = or_zero(rows.repeated) >= signs.REUSABLE
         missed = repeats & (rows.cached < 0.2 * or_zero(rows.repeated))
         reset = reset | (missed & (seconds > 0))
-    pattern = beside.submit(_pattern, rows, sick, reset if restarted else None)
+    pattern = beside.submit(carry(_pattern), rows, sick, reset if restarted else None)
     return _Starts(cold, seconds, reset, pattern)
 
 

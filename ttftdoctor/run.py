@@ -21,6 +21,7 @@ from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.intake.layers import SEEN
+from ttftdoctor.language import carry
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings, why_little
@@ -179,7 +180,7 @@ def study(
     till = _till(examined, pricing)
     with ThreadPoolExecutor(max_workers=1) as beside:
         # Work on long arrays, which leaves the many small steps of the rest their turn.
-        prefix = beside.submit(_prefix, log, examined, till)
+        prefix = beside.submit(carry(_prefix), log, examined, till)
         verdict, findings = decide(examined.evidence, catalog.causes())
         verdict = replace(
             verdict,

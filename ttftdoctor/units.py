@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from ttftdoctor.language import spoken, tr
+
 #: Microseconds in one of each unit of time.
 US_PER: dict[str, float] = {
     "ns": 1e-3,
@@ -49,6 +51,16 @@ def minus(text: str) -> str:
     return "−" + text[1:] if re.search(r"[1-9]", text) else text[1:]
 
 
+def digits(value: float, places: int = 0) -> str:
+    """Print a number with its thousands apart, as the language spoken writes it: ``1,234.5``."""
+    if spoken() == "en":
+        return minus(f"{value:,.{places}f}")
+    from babel.numbers import format_decimal
+
+    pattern = "#,##0" + ("." + "0" * places if places else "")
+    return minus(format_decimal(value, format=pattern, locale=spoken()))
+
+
 def seconds(value: float | None) -> str:
     """Print a duration given in seconds with about three figures: ``280 ms``, ``2.10 s``.
 
@@ -56,24 +68,20 @@ def seconds(value: float | None) -> str:
     """
     if value is None or not math.isfinite(value):
         return "-"
-    return minus(_seconds(value))
-
-
-def _seconds(value: float) -> str:
     size = abs(value)
     if size >= 3600:
-        return f"{value / 3600:.1f} h"
+        return f"{digits(value / 3600, 1)} h"
     if size >= 120:
-        return f"{value / 60:.1f} min"
+        return f"{digits(value / 60, 1)} min"
     if size >= 9.995:
-        return f"{value:.1f} s"
+        return f"{digits(value, 1)} s"
     if size >= 0.9995:
-        return f"{value:.2f} s"
+        return f"{digits(value, 2)} s"
     if size >= 0.01:
-        return f"{value * 1e3:.0f} ms"
+        return f"{digits(value * 1e3)} ms"
     if size >= 0.001:
-        return f"{value * 1e3:.1f} ms"
-    return f"{value * 1e6:.0f} µs" if size >= 1e-6 else "0"
+        return f"{digits(value * 1e3, 1)} ms"
+    return f"{digits(value * 1e6)} µs" if size >= 1e-6 else "0"
 
 
 def milliseconds(value: float | None) -> str:
@@ -82,7 +90,7 @@ def milliseconds(value: float | None) -> str:
         return "-"
     if abs(value) < LEAST_MS:
         return "0 ms"
-    return minus(f"{value:.3g} ms" if abs(value) < 1000 else f"{value:,.0f} ms")
+    return minus(f"{value:.3g} ms") if abs(value) < 1000 else f"{digits(value)} ms"
 
 
 def figure(value: float) -> str:
@@ -90,7 +98,7 @@ def figure(value: float) -> str:
     if not math.isfinite(value):
         return "-"
     if abs(value) >= 999.5:
-        return minus(f"{value:,.0f}")
+        return digits(value)
     text = f"{value:.3g}"
     # Python writes small numbers with an exponent; what is below 1e-12 is nothing.
     return minus(f"{float(text):.12f}".rstrip("0").rstrip(".") if "e" in text else text)
@@ -100,28 +108,35 @@ def count(value: float | None) -> str:
     """Print a count with thousands separated: ``99,760``."""
     if value is None or not math.isfinite(value):
         return "-"
-    return minus(f"{value:,.0f}")
+    return digits(value)
 
 
 def tokens(value: float | None) -> str:
     """Print a number of tokens, short from ten million up: ``14.2 M``."""
     if value is None or not math.isfinite(value):
         return "-"
+    if spoken() != "en" and abs(value) >= 1e7:
+        from babel.numbers import format_compact_decimal
+
+        return minus(format_compact_decimal(value, locale=spoken(), fraction_digits=1))
     if abs(value) >= 1e9:
-        return minus(f"{value / 1e9:.2f} G")
+        return f"{digits(value / 1e9, 2)} G"
     if abs(value) >= 1e7:
-        return minus(f"{value / 1e6:.1f} M")
-    return minus(f"{value:,.0f}")
+        return f"{digits(value / 1e6, 1)} M"
+    return digits(value)
 
 
 def share(value: float | None) -> str:
     """Print a share of one as per cent: ``81 %``; under ten per cent with a decimal."""
     if value is None or not math.isfinite(value):
         return "-"
-    per_cent = 100 * value
-    if per_cent == 0 or abs(per_cent) >= 9.95:
-        return minus(f"{per_cent:.0f} %")
-    return minus(f"{per_cent:.1f} %")
+    places = 0 if value == 0 or abs(100 * value) >= 9.95 else 1
+    if spoken() == "en":
+        return f"{digits(100 * value, places)} %"
+    from babel.numbers import format_percent
+
+    pattern = "#,##0" + (".0" if places else "") + "%"
+    return minus(format_percent(value, format=pattern, locale=spoken()))
 
 
 def signed_share(value: float | None) -> str:
@@ -129,7 +144,7 @@ def signed_share(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return "-"
     if abs(value) < 0.0005:
-        return "0 %"
+        return share(0.0)
     if value >= 9.995:
-        return f"{value + 1:,.0f} times"
+        return tr("{n} times", n=digits(value + 1))
     return f"{'+' if value > 0 else '−'}{share(abs(value))}"

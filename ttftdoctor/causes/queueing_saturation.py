@@ -5,7 +5,8 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence, Wait
-from ttftdoctor.units import seconds, share
+from ttftdoctor.language import mark, tr
+from ttftdoctor.units import digits, seconds, share
 
 #: Waiting this many times the prefill ahead is not waiting for prefill alone.
 MORE_FROM = 5.0
@@ -16,40 +17,48 @@ def judge(e: Evidence) -> Judgement:
     w = e.wait
     if w is None:
         return lacking(
-            "start", "queue_us", text="the log has neither arrival times nor a queue time"
+            "start", "queue_us", text=tr("the log has neither arrival times nor a queue time")
         )
     evidence = [
         say(
-            f"requests wait {seconds(w.mean)} on average before their prefill "
-            f"({share(e.share(w.mean))} of TTFT)",
+            tr("requests wait {wait} on average before their prefill ({part} of TTFT)",
+               wait=seconds(w.mean), part=share(e.share(w.mean))),
             wait_mean_s=w.mean, wait_share=e.share(w.mean),
         )
     ]  # fmt: skip
     if w.mean > 0:
         evidence.append(
             say(
-                f"of that {seconds(w.behind_repeated)} behind prefill of repeated history, "
-                f"{seconds(w.behind_new)} behind prefill of new tokens, {seconds(w.other)} other",
+                tr(
+                    "of that {repeated} behind prefill of repeated history, {new} behind prefill "
+                    "of new tokens, {other} other",
+                    repeated=seconds(w.behind_repeated), new=seconds(w.behind_new),
+                    other=seconds(w.other),
+                ),
                 behind_repeated_s=w.behind_repeated, behind_new_s=w.behind_new, other_s=w.other,
             )
         )  # fmt: skip
     if w.idle_level_s is not None and w.busy_level_s is not None:
         evidence.append(
             say(
-                f"TTFT is {seconds(w.idle_level_s)} for requests that find the server free and "
-                f"{seconds(w.busy_level_s)} for those that find others waiting",
+                tr(
+                    "TTFT is {idle} for requests that find the server free and {busy} for those "
+                    "that find others waiting",
+                    idle=seconds(w.idle_level_s), busy=seconds(w.busy_level_s),
+                ),
                 alone_p50_s=w.idle_level_s, busy_p50_s=w.busy_level_s,
             )
         )  # fmt: skip
     if w.logged_mean is not None:
         evidence.append(
-            say(f"the engine itself logs a queue time of {seconds(w.logged_mean)} on average",
+            say(tr("the engine itself logs a queue time of {wait} on average",
+                   wait=seconds(w.logged_mean)),
                 queue_logged_s=w.logged_mean)
         )  # fmt: skip
     if w.per_backlog is not None and w.per_backlog > MORE_FROM and w.other > 0.5 * w.mean:
-        text = (
-            f"the wait is {w.per_backlog:,.0f} times the prefill that was ahead: requests wait for "
-            "more than prefill"
+        text = tr(
+            "the wait is {n} times the prefill that was ahead: requests wait for more than prefill",
+            n=digits(w.per_backlog),
         )
         evidence.append(say(text, per_backlog=w.per_backlog))
     follows = max(w.follows_backlog or 0.0, w.follows_running or 0.0)
@@ -62,7 +71,7 @@ def judge(e: Evidence) -> Judgement:
     return Judgement(
         strength=strength, seconds=max(root, 0.0), interval=_part(w, root),
         evidence=tuple(evidence), amplified=amplified,
-        against="" if w.mean > 0 else "no wait is found: TTFT does not follow the work ahead",
+        against="" if w.mean > 0 else tr("no wait is found: TTFT does not follow the work ahead"),
         growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
                            ("queue_behind_new", "queue_other")) if e.growth_accounts else None,
     )  # fmt: skip
@@ -80,10 +89,11 @@ def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     w = e.wait
     wait = w.mean if w else None
-    return (
-        f"Requests wait for others: {seconds(wait)} of the mean TTFT of {seconds(e.mean)} "
-        f"({share(e.share(wait))}) is queueing, not their own prefill"
-    )
+    return tr(
+        "Requests wait for others: {wait} of the mean TTFT of {mean} ({part}) is queueing, not "
+        "their own prefill",
+        wait=seconds(wait), mean=seconds(e.mean), part=share(e.share(wait)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -93,13 +103,17 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Look at the hours with the most requests in flight; add capacity there or admit fewer.",
-        "Log the engine's queue time beside TTFT.",
+        mark(
+            "Look at the hours with the most requests in flight; add capacity there or admit fewer."
+        ),
+        mark("Log the engine's queue time beside TTFT."),
     ),
     remedies=("double_capacity", "chunked_prefill"),
     experiment=Experiment(
-        text="See what the slowest requests differ in: if waiting is the cause, in the requests in "
-        "flight and the work ahead, and not in their own length.",
+        text=mark(
+            "See what the slowest requests differ in: if waiting is the cause, in the requests in "
+            "flight and the work ahead, and not in their own length."
+        ),
         command="ttftdoctor contrast {log} --select 'ttft > p95'",
     ),
 )

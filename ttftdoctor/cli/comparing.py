@@ -11,6 +11,7 @@ from ttftdoctor.cli.options import (
     AsJson,
     CompactTo,
     Format,
+    Lang,
     Logs,
     Map,
     MapFile,
@@ -28,6 +29,7 @@ from ttftdoctor.cli.options import (
 )
 from ttftdoctor.cli.output import clear_progress, distinct, emit_json, hand_out, progress, screen
 from ttftdoctor.cli.values import manner, only_of, pairs_of, units_of
+from ttftdoctor.language import speaking
 
 
 def contrast(
@@ -53,6 +55,7 @@ def contrast(
     query: Query = None,
     json_: AsJson = False,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say why some rows are different from the rest: every column ranked, with effect sizes.
@@ -63,7 +66,7 @@ def contrast(
     model in ("a", "b"), input > median, start >= "2026-01-01 10:00", replica is null. A name
     that is not there is answered with the names that are.
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         from ttftdoctor.contrasts.flow import contrast as run
 
         found = run(
@@ -105,13 +108,14 @@ def compare(
     html: ToHtml = None,
     compact_to: CompactTo = 8000,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say whether a change helped at equal traffic, and whether it was predicted.
 
     For example: ttftdoctor compare monday.jsonl tuesday.jsonl --remedy prefix_cache
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         distinct(
             {"--json": json_, "--markdown": markdown, "--html": html}, [before, after, prediction]
         )

@@ -18,6 +18,7 @@ from ttftdoctor.cli.options import (
     Format,
     GpuHourPrice,
     Gpus,
+    Lang,
     Logs,
     Map,
     MapFile,
@@ -58,6 +59,7 @@ from ttftdoctor.cli.values import (
     units_of,
 )
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import speaking
 
 
 def diagnose(
@@ -96,6 +98,7 @@ def diagnose(
     gpus: Gpus = None,
     currency: Currency = None,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say why TTFT is what it is: cause, evidence, certainty, and what each remedy would gain.
@@ -106,7 +109,7 @@ def diagnose(
 
     Or, for a spreadsheet: ttftdoctor diagnose requests.jsonl --csv tables
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         distinct(
             {"--json": json_, "--markdown": markdown, "--html": html, "--openmetrics": openmetrics,
              **_csv_targets(csv), **_png_targets(png)},
@@ -160,13 +163,14 @@ def inspect(
     ] = None,
     json_: AsJson = False,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say what was recognised: each column's field, unit and why, coverage, and what is lacking.
 
     For example: ttftdoctor inspect requests.jsonl
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         distinct({"--propose": propose}, logs)
         from ttftdoctor.errors import InputError
         from ttftdoctor.inspection import inspect_log, proposal_of

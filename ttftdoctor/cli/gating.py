@@ -11,6 +11,7 @@ import typer
 from ttftdoctor.cli.guard import guard
 from ttftdoctor.cli.options import (
     Format,
+    Lang,
     Logs,
     Map,
     MapFile,
@@ -41,6 +42,7 @@ from ttftdoctor.cli.output import (
 from ttftdoctor.cli.screens import print_baseline
 from ttftdoctor.cli.values import manner, only_of, pairs_of, seconds_of, units_of, warm_up_of
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import speaking
 
 
 def baseline(
@@ -67,6 +69,7 @@ def baseline(
     where: Where = None,
     query: Query = None,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Keep what a good run was like in a small file, to hold later ones against it.
@@ -76,7 +79,7 @@ def baseline(
     The file has sums and names of models and routes, no prompt and no request; baselines that are
     given among the logs are taken over, so that runs add up.
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         from ttftdoctor.gate.flow import baseline as run
         from ttftdoctor.gate.flow import is_baseline
 
@@ -146,6 +149,7 @@ def check(
         bool, typer.Option("--github", help="Print annotations, and write the job's summary.")
     ] = False,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Fail if the first token got later than the baseline at equal traffic, and say what moved.
@@ -154,7 +158,7 @@ def check(
 
     Longer prompts, later turns or more requests are no regression: like is compared with like.
     """
-    with guard(inside=70), manner(mapping, timezone):
+    with guard(inside=70), manner(mapping, timezone), speaking(lang):
         targets = {"json": json_, "markdown": markdown, "html": html, "junit": junit,
                    "sarif": sarif, "codequality": codequality}  # fmt: skip
         distinct({f"--{name}": target for name, target in targets.items()}, logs, baseline)
@@ -192,6 +196,7 @@ def history(
     json_: ToJson = None,
     markdown: ToMarkdown = None,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say how a service went over many baselines, and where it changed, at equal traffic.
@@ -200,7 +205,7 @@ def history(
 
     Keep one line a run with: ttftdoctor history --append history.jsonl ttft-baseline.json
     """
-    with guard():
+    with guard(), speaking(lang):
         from ttftdoctor.gate import shelf
 
         if append is not None:

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from ttftdoctor.language import Language
+
 EXIT_CODES = """Exit codes: 0 the work was done (whatever the verdict); 2 wrong usage, or a log that
 could not be read, or a report that could not be written; 3 something went wrong inside ttftdoctor;
 130 interrupted."""
@@ -43,6 +45,12 @@ Timezone = Annotated[
     typer.Option(
         "--timezone",
         help="Zone of stamps that carry none, such as Europe/Berlin; reports show times in it.",
+    ),
+]
+Lang = Annotated[
+    Language,
+    typer.Option(
+        "--lang", envvar="TTFTDOCTOR_LANG", help="Language of the report: English or Chinese."
     ),
 ]
 Since = Annotated[

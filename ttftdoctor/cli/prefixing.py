@@ -16,6 +16,7 @@ from ttftdoctor.cli.options import (
     Format,
     GpuHourPrice,
     Gpus,
+    Lang,
     Logs,
     Map,
     MapFile,
@@ -47,6 +48,7 @@ from ttftdoctor.cli.values import (
     units_of,
 )
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import speaking
 
 
 def prefix(
@@ -121,6 +123,7 @@ def prefix(
     json_: ToJson = None,
     markdown: ToMarkdown = None,
     quiet: Quiet = False,
+    lang: Lang = "en",
     no_color: NoColor = False,
 ) -> None:
     """Say where reusable work is lost, rung by rung: expiry, capacity, routing, rounding.
@@ -129,7 +132,7 @@ def prefix(
 
     What the log does not tell can be given: limits of the cache, replicas, what a token costs.
     """
-    with guard(), manner(mapping, timezone):
+    with guard(), manner(mapping, timezone), speaking(lang):
         distinct({"--json": json_, "--markdown": markdown}, logs, [metrics, metrics_before])
         if cache_tokens is not None and cache_gb is not None:
             raise UsageError("--cache-tokens and --cache-gb: give one of them")
