@@ -34,7 +34,7 @@ FLOORS = (
     "mapping",
     "readers mapping.manner causes remedies report measure.trie simulator.scenario simulator.cache "
     "prefixes.document gate.rules gate.metrics gate.words",
-    "measure.caches prefixes.kinds prefixes.texts gate.reports gate.policy reading spans manual "
+    "measure.caches prefixes.kinds prefixes.texts prefixes.words gate.reports gate.policy reading spans manual "
     "pages pages.markup",
     "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
     "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
@@ -55,7 +55,7 @@ FLOORS = (
     "contrasts.rank contrasts.terminal choose",
     "measure.weigh comparisons.hindcast",
     "comparisons.judge examine prefixes.ladder prefixes.metrics gate.even",
-    "prefixes.kv prefixes.limits prefixes.words prefixes.ideal prefixes.expiry prefixes.leaders "
+    "prefixes.kv prefixes.limits prefixes.ideal prefixes.expiry prefixes.leaders "
     "gate.sketch gate.seen",
     "prefixes.capacity prefixes.rungs gate.baseline gate.lines",
     "prefixes.costs prefixes.routing prefixes.reconcile gate.judge gate.moved",

@@ -10,7 +10,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,6 +18,7 @@ import diagnoses
 import jsonschema
 import pytest
 from markdown_it import MarkdownIt
+from rich.cells import cell_len
 from rich.console import Console
 
 from ttftdoctor import diagnosis as records
@@ -237,6 +238,90 @@ def test_terminal_colours_come_from_us_alone(name: str, width: int) -> None:
     assert max(len(line) for line in text.split("\n")) <= width
 
 
+def hours(
+    levels: Mapping[int, float | None], *, stamp: str = "2026-03-10T{:02d}:00Z", n: int = 100
+) -> Diagnosis:
+    """A diagnosis with these medians by hour."""
+    d = diagnoses.sick()
+    by_hour = tuple(
+        records.Slice({"hour": stamp.format(hour) if stamp else hour}, n, 1.0, 1.0, level, level, 0)
+        for hour, level in levels.items()
+    )
+    return dataclasses.replace(d, splits=dataclasses.replace(d.splits, by_hour=by_hour))
+
+
+def through_hours(d: Diagnosis) -> list[str]:
+    """What stands below the table of hours."""
+    lines = terminal.render(d).split("By hour ─")[1].partition("\n\n")[0].splitlines()
+    return lines[2 + min(len(d.splits.by_hour), terminal.ROWS) :]
+
+
+def test_hours_are_drawn_from_zero_to_the_highest() -> None:
+    d = hours({9: 0.5, 10: 1.0, 11: 1.5, 12: 2.0, 13: 3.0, 14: 4.0})
+    assert through_hours(d) == [
+        "TTFT p50  ▁▂▃▄▆█  500 ms to 4.00 s",
+        "requests  ██████  100 to 100",
+    ]
+
+
+def test_a_few_hours_are_not_drawn() -> None:
+    assert through_hours(hours({9: 0.5, 10: 1.0, 11: 1.5, 12: 2.0, 13: 3.0})) == []
+    some = hours({9: 0.5, 10: None, 11: 1.5, 12: 2.0, 13: math.nan, 14: 1.0})
+    assert through_hours(some) == ["requests  ██████  100 to 100"]
+    named = hours(dict.fromkeys(range(8), 1.0), stamp="hour {} of an odd clock")
+    assert through_hours(named) == []
+
+
+def test_hours_that_are_left_out_leave_gaps() -> None:
+    d = hours({9: 1.0, 10: 1.0, 11: None, 14: 1.0, 15: 2.0, 16: 2.0, 17: 2.0})
+    assert through_hours(d) == [
+        "TTFT p50  ▄▄···▄███  1.00 s to 2.00 s",
+        "requests  ███··████  100 to 100",
+        "· marks hours without a figure.",
+    ]
+
+
+@pytest.mark.parametrize("stamp", ["2026-03-10T{:02d}:00Z", "2026-03-10T{:02d}:30+05:30", ""])
+def test_hours_of_every_clock_follow_on_each_other(stamp: str) -> None:
+    drawn = through_hours(hours(dict.fromkeys(range(2, 10), 1.0), stamp=stamp))
+    assert drawn[0] == "TTFT p50  ████████  1.00 s to 1.00 s"
+
+
+def test_hours_of_a_long_log_are_drawn_together() -> None:
+    d = hours({hour: 2.0 if hour < 120 else 1.0 for hour in range(240)}, stamp="")
+    first, second, note = through_hours(d)[-3:]
+    assert first == f"TTFT p50  {'█' * 24}{'▄' * 24}  1.00 s to 2.00 s"
+    assert second.startswith("requests  " + "█" * 48)
+    assert note == "Each bar is the mean of up to 5 hours."
+    far = hours({0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0, 4: 1.0, 87_000_000: 2.0}, stamp="")
+    assert all(len(line) <= 80 for line in through_hours(far))
+    assert re.search("▄·+█", through_hours(far)[0])
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140])
+def test_hours_fit_the_terminal(width: int) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, legacy_windows=False)
+    terminal.print_to(console, hours(dict.fromkeys(range(300), 1.0), stamp=""))
+    assert max(len(line) for line in out.getvalue().splitlines()) <= width
+    assert "TTFT p50  █████" in out.getvalue()
+
+
+def test_text_in_chinese_wraps_by_cells() -> None:
+    text = "前缀缓存（prefix cache）未开启，平均 TTFT 为 1.36 s，其中 74% 是重复预填充。" * 4
+    for width in (10, 40, 80):
+        lines = terminal.wrap(text, width, 2).splitlines()
+        assert max(map(cell_len, lines)) <= width
+        assert all(line.startswith("  ") for line in lines[1:])
+        assert not any(line.strip()[0] in "，。）%" for line in lines)
+        assert not any(line[-1] == "（" for line in lines)
+        assert squeezed("".join(lines)) == squeezed(text)
+        assert all("1.36" not in line or "1.36 s" in line for line in lines)
+    assert min(map(cell_len, terminal.wrap(text, 40).splitlines()[:-1])) >= 34
+    assert terminal.cut("重复预填充", 6) == "重复…"
+    assert terminal.cut("重复预填充", 10) == "重复预填充"
+
+
 def test_ascii_terminals_get_ascii_bars() -> None:
     class Ascii(io.StringIO):
         encoding = "ascii"
@@ -245,6 +330,7 @@ def test_ascii_terminals_get_ascii_bars() -> None:
     terminal.print_to(Console(file=out, width=80), diagnoses.sick())
     assert "█" not in out.getvalue()
     assert "•" not in out.getvalue()
+    assert "TTFT p50  ######@@" in out.getvalue()
 
 
 # --- markdown -------------------------------------------------------------------------------------

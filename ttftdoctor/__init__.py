@@ -1,7 +1,8 @@
 """Says why the first token of an LLM service is late, from its request log.
 
 ``diagnose`` reads logs and answers; ``read`` only reads. A diagnosis is written with
-``to_json``, ``to_markdown``, ``to_html`` or ``to_text``. Names are loaded on first use, so that
+``to_json``, ``to_markdown``, ``to_html`` or ``to_text``, and inside
+``with ttftdoctor.speaking("zh")`` in Chinese. Names are loaded on first use, so that
 importing the package costs nothing.
 """
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from ttftdoctor.gate.shelf import history
     from ttftdoctor.hardware import Machine, Roofline, roofline
     from ttftdoctor.intake import Log
+    from ttftdoctor.language import speaking
     from ttftdoctor.prefixes.document import PrefixReport
     from ttftdoctor.prefixes.flow import prefix
     from ttftdoctor.prices import Pricing
@@ -67,6 +69,7 @@ _HOMES = {
     "prefix": "prefixes.flow",
     "read": "run",
     "roofline": "hardware",
+    "speaking": "language",
     "to_csv": "api",
     "to_html": "api",
     "to_json": "api",
@@ -102,6 +105,7 @@ __all__ = [
     "prefix",
     "read",
     "roofline",
+    "speaking",
     "to_csv",
     "to_html",
     "to_json",

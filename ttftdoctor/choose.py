@@ -24,10 +24,12 @@ from ttftdoctor.contrasts.select import select
 from ttftdoctor.diagnosis import NOT_CHOSEN, Input
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
+from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.measure.rows import COVERED, Array, Index, Mask, Rows, prepare
 from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER
+from ttftdoctor.units import count as number
 from ttftdoctor.zones import local, moment_of
 
 #: Why a row was left out, in the order in which that is asked; the number is the place.
@@ -318,21 +320,23 @@ def _with_turns(log: Log, rows: Rows, wanted: Mask) -> tuple[Log, bool]:
         if not told.any():
             return log, False
         # Too few to go by: they are found again, in what is left.
-        note = "most rows cannot be linked to conversations: turns are counted in what was kept"
+        note = tr("most rows cannot be linked to conversations: turns are counted in what was kept")
         return replace(log, notes=(*log.notes, note)), False
     if few:
         # Where too few of what is kept have a turn, it would be counted anew there.
         counted = _counted(pl.Series(rows.session).replace(-1, None), place)
         turn = np.where(np.isfinite(turn), turn, counted)
         if np.isfinite(turn[wanted]).sum() < COVERED * wanted.sum():
-            note = "most of the rows that were kept name no conversation: their turns are not known"
+            note = tr(
+                "most of the rows that were kept name no conversation: their turns are not known"
+            )
             log = replace(log, notes=(*log.notes, note))
     turned = _turned(log, turn)
     if not linked:
         return turned, False
     names = ("linked-" + pl.Series("session_id", session).cast(pl.String)).alias("session_id")
     named = turned.requests.with_columns(names.set(pl.Series(session < 0), None))
-    source = Field("", "", "linked on the whole log", "inferred")
+    source = Field("", "", tr("linked on the whole log"), "inferred")
     return replace(turned, requests=named, fields={**turned.fields, "session_id": source}), True
 
 
@@ -349,7 +353,7 @@ def _turned(log: Log, turn: Array) -> Log:
     """The log with these turns, NaN where unknown."""
     fields = dict(log.fields)
     fields.setdefault(
-        "turn", Field("", "", "place in the session, counted on the whole log", "derived")
+        "turn", Field("", "", tr("place in the session, counted on the whole log"), "derived")
     )
     told = pl.Series("turn", turn, nan_to_null=True).cast(pl.UInt32)
     return replace(log, requests=log.requests.with_columns(told), fields=fields)
@@ -388,9 +392,12 @@ def _begun_before(log: Log, rows: Rows, first: int, wanted: Mask) -> list[str]:
     if not n:
         return []
     return [
-        f"{n:,} of the {int(wanted.sum()):,} rows belong to conversations that began before "
-        "--since; their turns are counted from there"
-    ]
+        tr(
+            "{n} of the {rows} rows belong to conversations that began before --since; their turns "
+            "are counted from there",
+            n=number(n), rows=number(int(wanted.sum())),
+        )
+    ]  # fmt: skip
 
 
 def _unseen_load(rows: Rows, reason: Codes) -> list[str]:
@@ -400,8 +407,10 @@ def _unseen_load(rows: Rows, reason: Codes) -> list[str]:
     if not rows.order_known or not np.isin(stay, gone).any():
         return []
     return [
-        "rows that --where left out were served beside these: the load that they made is not "
-        "seen, and waiting for them stays unexplained"
+        tr(
+            "rows that --where left out were served beside these: the load that they made is "
+            "not seen, and waiting for them stays unexplained"
+        )
     ]
 
 
@@ -448,13 +457,15 @@ def _said(only: Only, first: int | None, last: int | None, reason: Codes) -> str
     """What was asked for, and what it meant."""
     parts = []
     if first is not None:
-        parts.append(f"from {_stamp(first)} on (--since {only.since})")
+        parts.append(tr("from {moment} on (--since {said})", moment=_stamp(first), said=only.since))
     if last is not None:
-        parts.append(f"before {_stamp(last)} (--until {only.until})")
+        parts.append(tr("before {moment} (--until {said})", moment=_stamp(last), said=only.until))
     if only.where is not None:
-        parts.append(f"where {only.where}")
-    out = int((reason > 0).sum())
-    return f"only rows {', '.join(parts)}: {out:,} of {len(reason):,} were left out as asked"
+        parts.append(tr("where {expression}", expression=only.where))
+    return tr(
+        "only rows {wanted}: {out} of {all} were left out as asked",
+        wanted=tr(", ").join(parts), out=number(int((reason > 0).sum())), all=number(len(reason)),
+    )  # fmt: skip
 
 
 def _nothing_left(reason: Codes, n: int, every: pl.DataFrame, only: Only) -> UsageError:

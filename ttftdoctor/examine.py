@@ -23,7 +23,7 @@ from ttftdoctor.diagnosis import (
 )
 from ttftdoctor.evidence import Artifact, Change, Cold, Contrast, Evidence, ReusePattern, Wait
 from ttftdoctor.intake import Log
-from ttftdoctor.language import carry
+from ttftdoctor.language import carry, mark, tr
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
 from ttftdoctor.measure import replay, reuse, signs, splits, spread
@@ -69,7 +69,7 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     artifact = looked_at.result()
     if artifact.thinking_share >= 0.4 and artifact.thinking_ms_per_token is not None:
         # Whatever else is measured must not take thinking for prefill or waiting.
-        rows = replace(rows, notes=(*rows.notes, "TTFT contains thinking time"))
+        rows = replace(rows, notes=(*rows.notes, tr("TTFT contains thinking time")))
     rows = _infer_reuse(rows, counted)
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
@@ -329,7 +329,10 @@ def _no_path(
         return None, none, replace(found, scope=where)
     ratio = contrast.level_s / max(contrast.best_level_s, 1e-9)
     if 400 <= ratio <= 2500 and contrast.best_level_s < 0.01:
-        text = f"{where} is about 1,000 times {contrast.best}: the rows are not all in one unit"
+        text = tr(
+            "{where} is about 1,000 times {best}: the rows are not all in one unit",
+            where=where, best=contrast.best,
+        )  # fmt: skip
         return None, none, replace(artifact, unit_mixed=text, scope=where)
     return contrast, extra, artifact
 
@@ -443,10 +446,11 @@ def _unit_mixed(log: Log) -> str | None:
         return None
     if first.unit == last.unit:
         return None
-    return (
-        f"{first.source} makes sense only as {first.unit} and {last.source} only as {last.unit}, "
-        "and neither says so: whoever reads both in one unit is off by a factor of 1,000"
-    )
+    return tr(
+        "{first} makes sense only as {unit} and {last} only as {other}, and neither says so: "
+        "whoever reads both in one unit is off by a factor of 1,000",
+        first=first.source, unit=first.unit, last=last.source, other=last.unit,
+    )  # fmt: skip
 
 
 def _failures(log: Log) -> tuple[int, int]:
@@ -474,7 +478,7 @@ def _infer_reuse(rows: Rows, load: Load) -> Rows:
     return replace(
         rows,
         cached=cached,
-        cached_basis=bases.pop() if len(bases) == 1 else "inferred: differs by model",
+        cached_basis=bases.pop() if len(bases) == 1 else mark("inferred: differs by model"),
         cached_sure=min(part.cached_sure for part in known),
     )
 
@@ -491,8 +495,11 @@ def _dead_counter(rows: Rows, load: Load) -> Rows:
         return rows
     if found.loss_full > 0.5 * found.loss_none:
         return rows
-    note = "cached tokens are always 0 in the log, but TTFT follows only what is new in each turn: "
-    return replace(part, notes=(*rows.notes, note + "the counter is not reported"))
+    note = tr(
+        "cached tokens are always 0 in the log, but TTFT follows only what is new in each turn: "
+        "the counter is not reported"
+    )
+    return replace(part, notes=(*rows.notes, note))
 
 
 def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
@@ -670,7 +677,10 @@ def _grades(rows: Rows, coverage: Mapping[str, float], measured: bool) -> Grades
         queue = "inferred"
     notes = list(rows.notes)
     if rows.cached_basis.startswith("inferred"):
-        notes.append(f"cached tokens are not logged; {rows.cached_basis} (by the timing of turns)")
+        notes.append(
+            tr("cached tokens are not logged; {basis} (by the timing of turns)",
+               basis=tr(rows.cached_basis))
+        )  # fmt: skip
     return Grades(rows.session_grade, rows.reuse_grade, queue, tuple(notes))  # type: ignore[arg-type]
 
 
@@ -706,7 +716,7 @@ def _by_model(rows: Rows, lines: Lines) -> tuple[ModelLine, ...]:
         at = np.flatnonzero((lines.codes == code) & rows.measured)
         name = "" if scope is None else scope.names[code % fits.AFTER]
         if code >= fits.AFTER:
-            name = f"{name}, since the change".removeprefix(", ")
+            name = tr("{model}, since the change", model=name) if name else tr("since the change")
         repeated = float(np.nansum(rows.repeated[at]))
         known = np.isfinite(rows.cached[at]).any() and repeated > 0
         hits = np.minimum(or_zero(rows.cached[at]), or_zero(rows.repeated[at]))
@@ -715,7 +725,7 @@ def _by_model(rows: Rows, lines: Lines) -> tuple[ModelLine, ...]:
         cost = _context_interval(line)
         out.append(
             ModelLine(
-                model=name or "before the change",
+                model=name or tr("before the change"),
                 requests=len(at),
                 ttft_p50_s=median(rows.ttft[at]),
                 fixed_ms=record.fixed_ms,
@@ -741,18 +751,27 @@ def _hits_said(
     part: float | None, line: PrefillLine, cost: tuple[float, float] | None, logged: bool
 ) -> str:
     if part is None:
-        return "whether history is reused, the log does not tell"
-    basis = "" if logged else ", by the timing"
+        return tr("whether history is reused, the log does not tell")
+    hits = f"{part:.0%}"
     if part < 0.5:
-        return f"{part:.0%} of what repeats comes from a cache{basis}"
-    text = f"the cache works ({part:.0%} of what repeats comes from it{basis})"
+        if logged:
+            return tr("{part} of what repeats comes from a cache", part=hits)
+        return tr("{part} of what repeats comes from a cache, by the timing", part=hits)
+    if logged:
+        text = tr("the cache works ({part} of what repeats comes from it)", part=hits)
+    else:
+        text = tr(
+            "the cache works ({part} of what repeats comes from it, by the timing)", part=hits
+        )
     old = line.ms_per_1k_context
     if old is None or cost is None:
-        return f"{text}; what a hit costs is lost in the spread"
-    return (
-        f"{text}, but hits are not free: 1,000 cached tokens cost {old:.3g} ms "
-        f"[{cost[0]:.3g}, {cost[1]:.3g}], 1,000 new ones {old + line.ms_per_1k_tokens:.3g} ms"
-    )
+        return text + tr("; what a hit costs is lost in the spread")
+    return text + tr(
+        ", but hits are not free: 1,000 cached tokens cost {cached} ms [{low}, {high}], 1,000 new "
+        "ones {new} ms",
+        cached=format(old, ".3g"), low=format(cost[0], ".3g"), high=format(cost[1], ".3g"),
+        new=format(old + line.ms_per_1k_tokens, ".3g"),
+    )  # fmt: skip
 
 
 def _with_decode(lines: CostLines, decode: Decode | None) -> CostLines:
@@ -791,9 +810,9 @@ def _repeated(rows: Rows) -> RepeatedPrefix:
     cached_known = np.isfinite(rows.cached[known]).any()
     again = int(np.nansum(rows.recomputed[known])) if cached_known else None
     basis = {
-        "content": "prompt blocks that an earlier request had, at any replica",
-        "reported": "the previous turn of the session and the cached tokens of the log",
-        "inferred": "the previous turn of the session: its input and output (an upper bound)",
+        "content": tr("prompt blocks that an earlier request had, at any replica"),
+        "reported": tr("the previous turn of the session and the cached tokens of the log"),
+        "inferred": tr("the previous turn of the session: its input and output (an upper bound)"),
     }[rows.reuse_grade]
     return RepeatedPrefix(
         grade=rows.reuse_grade,

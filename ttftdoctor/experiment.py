@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import takewhile
 
 from ttftdoctor.diagnosis import Experiment, Gain
+from ttftdoctor.language import tr
 from ttftdoctor.units import seconds
 
 #: A moment with a date, and such a moment in an expression.
@@ -75,11 +76,11 @@ def filled(experiment: Experiment | None, log: str) -> Experiment | None:
     if paths and experiment.command.startswith("ttftdoctor compare "):
         more = _lasting(words[len(paths) :])
         if len(more) < len(words) - len(paths):
-            text += " Its rows are those of all times: a date would hold for both logs."
+            text += tr(" Its rows are those of all times: a date would hold for both logs.")
         # A comparison takes one path for each side.
         log = shlex.join([_folder(paths) if len(paths) > 1 else paths[0], *more])
     if "-" in paths:
-        text += " The log came from standard input: pipe it in again."
+        text += tr(" The log came from standard input: pipe it in again.")
     return replace(experiment, text=text, command=experiment.command.replace("{log}", log))
 
 
@@ -96,9 +97,10 @@ def expecting(
     if (gain.gain_share or 0.0) < LEAST_GAIN:
         return experiment
     most, least = (mean_s * (1 - part) for part in gain.interval)
-    text = (
-        f"{experiment.text} If this is the cause, the mean TTFT falls from {seconds(mean_s)} to "
-        f"about {seconds(gain.ttft_mean_s)} ({seconds(least)} to {seconds(most)}); if it stays, "
-        "it is not."
-    )
+    text = experiment.text + tr(
+        " If this is the cause, the mean TTFT falls from {was} to about {now} ({least} to {most}); "
+        "if it stays, it is not.",
+        was=seconds(mean_s), now=seconds(gain.ttft_mean_s), least=seconds(least),
+        most=seconds(most),
+    )  # fmt: skip
     return replace(experiment, text=text)

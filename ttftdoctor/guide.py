@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from ttftdoctor import catalog
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import listed, tr, tr_n
 from ttftdoctor.mapping import find_mapping
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.mapping.proposal import MOST_UNUSED, Unused
 from ttftdoctor.readers import Clock, Options, Reader
 from ttftdoctor.sources import Head
+from ttftdoctor.units import count
 
 #: Places of a doubt that are kept.
 FIRST = 10
@@ -113,7 +115,9 @@ def for_part(reader: Reader, head: Head, evidence: str, options: Options) -> tup
         options, mapping = replace(options, mapping=None), None
     by = ["--map"] if options.columns and reader.generic else []
     by += [mapping.name] if mapping is not None and reader.generic else []
-    return options, f"its columns are mapped by {' and '.join(by)}" if by else evidence
+    if not by:
+        return options, evidence
+    return options, tr("its columns are mapped by {names}", names=listed(by))
 
 
 #: Columns without which most causes cannot be judged.
@@ -130,15 +134,25 @@ def unused_note(beside: Beside, missing: Iterable[str]) -> list[str]:
     if beside.sample is None or not wanted or not beside.unused:
         return []
     fields = sorted(beside.unused, key=lambda one: one.guess not in wanted)
-    named = ", ".join(
-        f"{one.name[:40]} (looks like {one.guess})" if one.guess in wanted else one.name[:40]
+    named = tr(", ").join(
+        tr("{field} (looks like {column})", field=one.name[:40], column=one.guess)
+        if one.guess in wanted
+        else one.name[:40]
         for one in fields[:NAMED]
     )
     n = len(beside.unused)
-    more = " or more" if n >= MOST_UNUSED else ""
-    start = "1 field of the log is" if n == 1 else f"{n}{more} fields of the log are"
-    such = ": " if n <= NAMED else ", e.g. "
-    return [f"{start} not used{such}{named}; ttftdoctor inspect lists them and proposes a mapping"]
+    if n >= MOST_UNUSED:
+        unused = tr("{n} or more fields of the log are not used", n=n)
+    else:
+        unused = tr_n(
+            "{n} field of the log is not used", "{n} fields of the log are not used", n, n=n
+        )
+    said = (
+        tr("{unused}: {named}", unused=unused, named=named)
+        if n <= NAMED
+        else tr("{unused}, e.g. {named}", unused=unused, named=named)
+    )
+    return [tr("{unused}; ttftdoctor inspect lists them and proposes a mapping", unused=said)]
 
 
 def zone_notes(options: Options) -> list[str]:
@@ -147,8 +161,11 @@ def zone_notes(options: Options) -> list[str]:
         return []
     if not options.clock.read:
         zone = f"{options.timezone} ({options.zoned})"
-        return [f"no stamp had to be read in {zone}: none lacks a zone"]
-    return [f"stamps without a zone were read in {options.timezone} ({options.zoned})"]
+        return [tr("no stamp had to be read in {zone}: none lacks a zone", zone=zone)]
+    return [
+        tr("stamps without a zone were read in {zone} ({by})",
+           zone=options.timezone, by=options.zoned)
+    ]  # fmt: skip
 
 
 def clock_warnings(options: Options) -> list[str]:
@@ -156,12 +173,18 @@ def clock_warnings(options: Options) -> list[str]:
     out = []
     if options.clock.twice:
         out.append(
-            f"{options.clock.twice:,} stamps lie in the hour that the clocks of {options.timezone} "
-            "show twice; each was taken for the first of the two"
-        )
+            tr(
+                "{n} stamps lie in the hour that the clocks of {zone} show twice; each was taken "
+                "for the first of the two",
+                n=count(options.clock.twice), zone=options.timezone,
+            )
+        )  # fmt: skip
     if options.clock.never:
         out.append(
-            f"{options.clock.never:,} stamps lie in the hour that the clocks of "
-            f"{options.timezone} leave out; they were not used: is it the right zone?"
-        )
+            tr(
+                "{n} stamps lie in the hour that the clocks of {zone} leave out; they were not "
+                "used: is it the right zone?",
+                n=count(options.clock.never), zone=options.timezone,
+            )
+        )  # fmt: skip
     return out

@@ -12,6 +12,7 @@ from typing import Any
 
 from ttftdoctor.diagnosis import Floor
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import tr
 from ttftdoctor.units import figure
 
 #: Share of the peak FLOP/s that prefill reaches in practice (low and high).
@@ -137,22 +138,25 @@ def floor_of(
     r = roofline(machine, max(input_tokens, 1.0), 1.0)
     prefill_floor = 2e6 * machine.params / machine.flops
     decode_floor = r.decode_ideal_s * 1e3
+    low, high = r.ms_per_1k_tokens_usual
     parts = [
-        f"this hardware allows {figure(prefill_floor)} ms per 1,000 tokens of prefill at full "
-        f"arithmetic ({figure(r.ms_per_1k_tokens_usual[0])} to "
-        f"{figure(r.ms_per_1k_tokens_usual[1])} ms at 40-50 % of it) and "
-        f"{figure(decode_floor)} ms a token of decode"
-    ]
+        tr(
+            "this hardware allows {prefill} ms per 1,000 tokens of prefill at full arithmetic "
+            "({low} to {high} ms at 40-50 % of it) and {decode} ms a token of decode",
+            prefill=figure(prefill_floor), low=figure(low), high=figure(high),
+            decode=figure(decode_floor),
+        )
+    ]  # fmt: skip
     times = None if not measured_ms_per_1k else measured_ms_per_1k / prefill_floor
     decode_times = None if not measured_ms_per_token else measured_ms_per_token / decode_floor
     if times is not None:
-        parts.append(f"measured prefill takes {times:.2g} times the floor")
+        parts.append(tr("measured prefill takes {n} times the floor", n=format(times, ".2g")))
     if decode_times is not None:
-        parts.append(f"measured decode takes {decode_times:.2g} times")
+        parts.append(tr("measured decode takes {n} times", n=format(decode_times, ".2g")))
     return Floor(
         prefill_ms_per_1k_tokens=prefill_floor,
         decode_ms_per_token=decode_floor,
         prefill_times_floor=times,
         decode_times_floor=decode_times,
-        text="; ".join(parts),
+        text=tr("; ").join(parts),
     )

@@ -10,9 +10,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from ttftdoctor.diagnosis import Diagnosis, Finding, Slice, Statement, WorstRow
+from ttftdoctor.language import tr
 from ttftdoctor.zones import local
 
-_STAMP = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z")
+# Where a word ends is not asked: a stamp may stand among Chinese characters.
+_STAMP = re.compile(r"(?<![A-Za-z0-9_])\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d+)?)?Z")
 
 
 def in_zone(diagnosis: Diagnosis, zone: str | None) -> Diagnosis:
@@ -54,7 +56,9 @@ def in_zone(diagnosis: Diagnosis, zone: str | None) -> Diagnosis:
         population=replace(
             d.population, start=maybe(d.population.start), end=maybe(d.population.end)
         ),
-        evidence=replace(d.evidence, notes=(*d.evidence.notes, f"times are shown in {zone}")),
+        evidence=replace(
+            d.evidence, notes=(*d.evidence.notes, tr("times are shown in {zone}", zone=zone))
+        ),
         verdict=replace(
             d.verdict,
             headline=text(d.verdict.headline),

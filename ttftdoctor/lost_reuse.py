@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ttftdoctor.causes import Judgement, lacking, say
 from ttftdoctor.diagnosis import Statement
 from ttftdoctor.evidence import Evidence, ReusePattern, Rhythm
+from ttftdoctor.language import tr
 from ttftdoctor.units import count, figure, seconds, share
 
 NO_REUSE = "repeated_prefix_no_reuse"
@@ -38,24 +39,30 @@ def hits_cost(e: Evidence) -> tuple[Statement, ...]:
     r, line = e.reuse, e.lines.prefill
     if r is None or r.hit_share < 0.8 or e.repeated.cached_tokens is None:
         return ()
-    told = "" if r.basis == "logged" else " (by the timing)"
-    out = [
-        say(
-            f"the prefix cache works: {share(r.hit_share)} of the turns that repeat history find "
-            f"it there{told}",
-            hit_share=r.hit_share,
+    part = share(r.hit_share)
+    if r.basis == "logged":
+        text = tr(
+            "the prefix cache works: {part} of the turns that repeat history find it there",
+            part=part,
         )
-    ]
+    else:
+        text = tr(
+            "the prefix cache works: {part} of the turns that repeat history find it there (by the "
+            "timing)",
+            part=part,
+        )
+    out = [say(text, hit_share=r.hit_share)]
     costs = [(m.model, m.ms_per_1k_context, m.ms_per_1k_tokens) for m in e.lines.by_model]
     if not costs and line is not None:
         costs = [("", line.ms_per_1k_context, line.ms_per_1k_tokens)]
     for model, old, new in costs:
         if old is not None:
-            of = f"{model}: " if model else ""
-            text = (
-                f"{of}hits are not free: 1,000 cached tokens cost {figure(old)} ms, 1,000 new ones "
-                f"{figure(old + new)} ms"
-            )
+            text = tr(
+                "hits are not free: 1,000 cached tokens cost {cached} ms, 1,000 new ones {new} ms",
+                cached=figure(old), new=figure(old + new),
+            )  # fmt: skip
+            if model:
+                text = tr("{model}: {sentence}", model=model, sentence=text)
             out.append(say(text, ms_per_1k_cached=old, ms_per_1k_new=old + new))
     return tuple(out)
 
@@ -81,38 +88,39 @@ def kind_of(e: Evidence) -> Lost | None:
     if r.stuck_sessions >= 0.5 and r.mixed_sessions < 0.2:
         return Lost(BUSTING, 0.9 * sure, (_stuck_sessions(r),), (NO_REUSE,))
     if r.trimmed_misses >= 0.6 and r.trimmed_hits <= 0.2 and r.miss_share >= 0.1:
-        text = (
-            f"{share(r.trimmed_misses)} of the misses are turns whose prompt did not grow "
-            f"({share(r.trimmed_hits)} of the hits): the history is cut at its head, and nothing "
-            "behind the cut can be reused"
-        )
+        text = tr(
+            "{misses} of the misses are turns whose prompt did not grow ({hits} of the hits): the "
+            "history is cut at its head, and nothing behind the cut can be reused",
+            misses=share(r.trimmed_misses), hits=share(r.trimmed_hits),
+        )  # fmt: skip
         reason = say(text, trimmed_misses=r.trimmed_misses, trimmed_hits=r.trimmed_hits)
         return Lost(BUSTING, 0.85 * sure, (reason,), (EVICTION,))
     return _sometimes(r, sure, e.grades.session == "linked")
 
 
 def _broken(r: ReusePattern) -> Statement:
-    return say(
-        f"in {share(r.broken_share)} of the turns that found nothing, the blocks of the prompt "
-        "differ from those of the turn before although the history is the same: something near "
-        "the head changed",
-        broken_share=r.broken_share,
+    text = tr(
+        "in {part} of the turns that found nothing, the blocks of the prompt differ from those of "
+        "the turn before although the history is the same: something near the head changed",
+        part=share(r.broken_share),
     )
+    return say(text, broken_share=r.broken_share)
 
 
 def _in_step(rhythm: Rhythm) -> Statement:
     if rhythm.kind == "clock":
-        when = (
-            f"just the turns between which and the last a clock of {seconds(rhythm.period)} ticked"
-        )
+        text = tr(
+            "just the turns between which and the last a clock of {period} ticked found nothing "
+            "({part} of hits and misses keep this time): the prompt changes with it",
+            period=seconds(rhythm.period), part=share(rhythm.told),
+        )  # fmt: skip
     else:
-        when = f"just every {rhythm.period:.0f}th turn"
-    return say(
-        f"{when} found nothing ({share(rhythm.told)} of hits and misses keep this time): the "
-        "prompt changes with it",
-        period=rhythm.period,
-        told=rhythm.told,
-    )
+        text = tr(
+            "just every {n}th turn found nothing ({part} of hits and misses keep this time): the "
+            "prompt changes with it",
+            n=format(rhythm.period, ".0f"), part=share(rhythm.told),
+        )  # fmt: skip
+    return say(text, period=rhythm.period, told=rhythm.told)
 
 
 def _never(r: ReusePattern, sure: float) -> Lost:
@@ -123,20 +131,33 @@ def _never(r: ReusePattern, sure: float) -> Lost:
     if r.stuck_sessions >= 0.5 and r.cached_share >= 0.01:
         return Lost(BUSTING, 0.9 * sure, (_stuck_sessions(r),), (NO_REUSE,))
     if r.write_share is not None and r.write_share >= 0.3:
-        gap = f", with a median pause of {seconds(r.gap_p50_s)}" if r.gap_p50_s else ""
-        text = (
-            f"{share(r.write_share)} of the prompt is written to the cache on every later turn "
-            f"and none of it is read back{gap}: the prompt changes near its head"
-        )
+        if r.gap_p50_s:
+            text = tr(
+                "{part} of the prompt is written to the cache on every later turn and none of it "
+                "is read back, with a median pause of {pause}: the prompt changes near its head",
+                part=share(r.write_share), pause=seconds(r.gap_p50_s),
+            )  # fmt: skip
+        else:
+            text = tr(
+                "{part} of the prompt is written to the cache on every later turn and none of it "
+                "is read back: the prompt changes near its head",
+                part=share(r.write_share),
+            )
         reason = say(text, write_share=r.write_share, gap_p50_s=r.gap_p50_s)
         late = r.gap_p50_s is not None and r.gap_p50_s > 3600
         return Lost(BUSTING, (0.6 if late else 0.9) * sure, (reason,), (NO_REUSE, EVICTION))
-    how = (
-        "the log counts their cached tokens"
-        if r.basis == "logged"
-        else "their TTFT follows the whole input, not the new part of it"
-    )
-    text = f"none of the {count(r.n)} turns that could have reused a prefix did: {how}"
+    if r.basis == "logged":
+        text = tr(
+            "none of the {n} turns that could have reused a prefix did: the log counts their "
+            "cached tokens",
+            n=count(r.n),
+        )
+    else:
+        text = tr(
+            "none of the {n} turns that could have reused a prefix did: their TTFT follows the "
+            "whole input, not the new part of it",
+            n=count(r.n),
+        )
     alternatives: tuple[str, ...] = (BUSTING,)
     if r.gap_p50_s is not None and r.gap_p50_s > 300:
         alternatives = (BUSTING, EVICTION)
@@ -144,40 +165,45 @@ def _never(r: ReusePattern, sure: float) -> Lost:
 
 
 def _stuck_sessions(r: ReusePattern) -> Statement:
-    place = ""
     if r.stuck_at is not None and r.stuck_at > 0 and r.stuck_share >= 0.4:
-        place = f" (most at {count(r.stuck_at)} tokens)"
-    return say(
-        f"{share(r.stuck_sessions)} of what was computed again lies in sessions whose cached "
-        f"tokens stay at one place{place} while their prompts grow: the prompt changes there",
-        stuck_sessions=r.stuck_sessions,
-        stuck_at_tokens=r.stuck_at,
-    )
+        text = tr(
+            "{part} of what was computed again lies in sessions whose cached tokens stay at one "
+            "place (most at {n} tokens) while their prompts grow: the prompt changes there",
+            part=share(r.stuck_sessions), n=count(r.stuck_at),
+        )  # fmt: skip
+    else:
+        text = tr(
+            "{part} of what was computed again lies in sessions whose cached tokens stay at one "
+            "place while their prompts grow: the prompt changes there",
+            part=share(r.stuck_sessions),
+        )
+    return say(text, stuck_sessions=r.stuck_sessions, stuck_at_tokens=r.stuck_at)
 
 
 def _stuck(r: ReusePattern) -> Statement:
-    return say(
-        f"cached tokens stay at {count(r.stuck_at)} in {share(r.stuck_share)} of the later turns "
-        "while the prompts grow: the prompt changes at that place",
-        stuck_at_tokens=r.stuck_at,
-        stuck_share=r.stuck_share,
-    )
+    text = tr(
+        "cached tokens stay at {n} in {part} of the later turns while the prompts grow: the prompt "
+        "changes at that place",
+        n=count(r.stuck_at), part=share(r.stuck_share),
+    )  # fmt: skip
+    return say(text, stuck_at_tokens=r.stuck_at, stuck_share=r.stuck_share)
 
 
 def _sometimes(r: ReusePattern, sure: float, linked: bool) -> Lost:
-    mixed = say(
-        f"of {count(r.n)} turns that could have reused a prefix {share(r.hit_share)} did, "
-        f"{share(r.partial_share)} in part, {share(r.miss_share)} found nothing of their history",
-        turns=r.n,
-        hit_share=r.hit_share,
-        miss_share=r.miss_share,
-    )
+    text = tr(
+        "of {n} turns that could have reused a prefix {hit} did, {partly} in part, {missed} found "
+        "nothing of their history",
+        n=count(r.n), hit=share(r.hit_share), partly=share(r.partial_share),
+        missed=share(r.miss_share),
+    )  # fmt: skip
+    mixed = say(text, turns=r.n, hit_share=r.hit_share, miss_share=r.miss_share)
     moved, stayed = r.miss_when_moved, r.miss_when_stayed
     if moved is not None and stayed is not None and moved - stayed >= 0.4:
-        text = (
-            f"{share(moved)} of the turns that landed on another replica missed, "
-            f"{share(stayed)} of those that stayed"
-        )
+        text = tr(
+            "{moved} of the turns that landed on another replica missed, {stayed} of those that "
+            "stayed",
+            moved=share(moved), stayed=share(stayed),
+        )  # fmt: skip
         reason = say(text, miss_when_moved=moved, miss_when_stayed=stayed)
         return Lost(AFFINITY, 0.97 * sure, (mixed, reason))
     expiry, after, before = r.expiry_s, r.miss_after_expiry, r.miss_before_expiry
@@ -192,44 +218,58 @@ def _sometimes(r: ReusePattern, sure: float, linked: bool) -> Lost:
         and by_gap >= 0.7
     )
     if timed and by_gap >= by_load - 0.03:
-        text = (
-            f"{share(after)} of the turns after a pause of {seconds(expiry)} or more missed, "
-            f"{share(before)} of the others: entries expire"
-        )
+        text = tr(
+            "{after} of the turns after a pause of {pause} or more missed, {before} of the others: "
+            "entries expire",
+            after=share(after), pause=seconds(expiry), before=share(before),
+        )  # fmt: skip
         reason = say(text, expiry_s=expiry, miss_after=after, miss_before=before)
         return Lost(EVICTION, 0.95 * sure, (mixed, reason))
     if by_load >= 0.65 and by_load >= by_gap - 0.1:
-        text = (
-            "misses follow the tokens that other sessions sent in between "
-            f"(they tell misses from hits in {share(by_load)} of pairs): entries are pushed out"
+        text = tr(
+            "misses follow the tokens that other sessions sent in between (they tell misses from "
+            "hits in {part} of pairs): entries are pushed out",
+            part=share(by_load),
         )
         reason = say(text, between_auc=by_load, gap_auc=by_gap)
         return Lost(EVICTION, 0.85 * sure, (mixed, reason), (AFFINITY,))
     if timed:
-        reason = say("misses follow the idle gap", gap_auc=by_gap, expiry_s=expiry)
+        reason = say(tr("misses follow the idle gap"), gap_auc=by_gap, expiry_s=expiry)
         return Lost(EVICTION, 0.8 * sure, (mixed, reason), (AFFINITY,))
     if stayed is not None and moved is None:  # nobody moved: no router took it
-        text = (
-            f"{share(stayed)} of the turns missed although they stayed on their replica: "
-            "entries are gone when the next turn comes"
+        text = tr(
+            "{part} of the turns missed although they stayed on their replica: entries are gone "
+            "when the next turn comes",
+            part=share(stayed),
         )
         reason = say(text, miss_when_stayed=stayed)
         return Lost(EVICTION, 0.75 * sure, (mixed, reason), (BUSTING,))
     if linked and r.moved_share is None:
         # Links blur what goes with the misses, and no column speaks for other replicas.
-        text = "which entries are gone is blurred, as the turns are linked by their lengths only"
+        text = tr(
+            "which entries are gone is blurred, as the turns are linked by their lengths only"
+        )
         if by_load >= 0.58 and by_load >= by_gap:
-            text += f"; tokens sent in between tell misses from hits in {share(by_load)} of pairs"
+            text += tr(
+                "; tokens sent in between tell misses from hits in {part} of pairs",
+                part=share(by_load),
+            )
             reason = say(text, between_auc=by_load, gap_auc=by_gap)
             return Lost(EVICTION, 0.78 * sure, (mixed, reason), (AFFINITY,))
         reason = say(text, between_auc=r.between_auc, gap_auc=r.gap_auc)
         return Lost(EVICTION, 0.65 * sure, (mixed, reason), (AFFINITY, BUSTING))
     short = r.gap_p50_s is None or r.gap_p50_s < 600
-    text = (
-        "neither the pause nor the traffic in between tells misses from hits"
-        + (f" (median pause {seconds(r.gap_p50_s)})" if r.gap_p50_s is not None else "")
-        + ": the turns seem to land on different replicas"
-    )
+    if r.gap_p50_s is None:
+        text = tr(
+            "neither the pause nor the traffic in between tells misses from hits: the turns seem "
+            "to land on different replicas"
+        )
+    else:
+        text = tr(
+            "neither the pause nor the traffic in between tells misses from hits (median pause "
+            "{pause}): the turns seem to land on different replicas",
+            pause=seconds(r.gap_p50_s),
+        )
     reason = say(text, gap_p50_s=r.gap_p50_s, gap_auc=r.gap_auc, between_auc=r.between_auc)
     # Nothing speaks for routing but that nothing else does: enough whole misses at short pauses.
     likely = short and r.miss_share >= 0.1 and r.miss_share >= r.partial_share
@@ -241,27 +281,24 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
     if e.repeated.grade == "none":
         return lacking(
             "session_id", "prefix_blocks", "cached_tokens",
-            text="the log names no sessions, prompt blocks or cached tokens",
+            text=tr("the log names no sessions, prompt blocks or cached tokens"),
         )  # fmt: skip
     if e.reuse is None:
         if e.repeated.repeated_tokens in (None, 0) or not e.repeated.repeated_tokens:
             return Judgement(
                 strength=0.0, seconds=0.0,
-                evidence=(say("no request repeats what an earlier one had computed"),),
+                evidence=(say(tr("no request repeats what an earlier one had computed")),),
             )  # fmt: skip
         return lacking(
             "cached_tokens",
-            text="the log counts no cached tokens and the timing does not tell reuse from none",
+            text=tr("the log counts no cached tokens and the timing does not tell reuse from none"),
         )
     lost = kind_of(e)
     repeated = _repeated_statement(e)
     if lost is None:
         return Judgement(
             strength=0.0, seconds=0.0,
-            evidence=(say(
-                f"{share(e.reuse.hit_share)} of the turns that could reuse a prefix did",
-                hit_share=e.reuse.hit_share,
-            ),),
+            evidence=(say(_reused(e.reuse), hit_share=e.reuse.hit_share),),
         )  # fmt: skip
     if lost.kind == cause:
         growth = e.growth_accounts.get("prefill_repeated")
@@ -277,7 +314,7 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
         return Judgement(
             strength=min(0.3, 1 - lost.strength),
             seconds=None,
-            evidence=(say(f"not excluded, but {lost.reasons[-1].text}"),),
+            evidence=(say(tr("not excluded, but {reason}", reason=lost.reasons[-1].text)),),
             needs=_separators(cause),
             judged=e.has("cached_tokens"),
         )
@@ -286,12 +323,23 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
 
 def _repeated_statement(e: Evidence) -> Statement:
     p = e.repeated
-    how = " (inferred from the lengths of turns)" if p.grade == "inferred" else ""
-    text = (
-        f"{count(p.recomputed_tokens)} of {count(p.input_tokens)} prompt tokens "
-        f"({share(p.recomputed_share)}) had been computed before and were computed again{how}: "
-        f"{seconds(e.prefill_repeated_s)} of the mean TTFT of {seconds(e.mean)}"
-    )
+    figures = {
+        "n": count(p.recomputed_tokens), "all": count(p.input_tokens),
+        "part": share(p.recomputed_share), "time": seconds(e.prefill_repeated_s),
+        "mean": seconds(e.mean),
+    }  # fmt: skip
+    if p.grade == "inferred":
+        text = tr(
+            "{n} of {all} prompt tokens ({part}) had been computed before and were computed again "
+            "(inferred from the lengths of turns): {time} of the mean TTFT of {mean}",
+            **figures,
+        )
+    else:
+        text = tr(
+            "{n} of {all} prompt tokens ({part}) had been computed before and were computed again: "
+            "{time} of the mean TTFT of {mean}",
+            **figures,
+        )
     return say(
         text, recomputed_tokens=p.recomputed_tokens, recomputed_share=p.recomputed_share,
         seconds=e.prefill_repeated_s,
@@ -308,15 +356,15 @@ def by_turn(e: Evidence) -> tuple[Statement, ...]:
     last = max(filled, key=lambda s: s.ttft_p50_s or 0.0)
     if last is first:
         return ()
-    text = (
-        f"turn {first.key['turn']} takes {seconds(first.ttft_p50_s)} with "
-        f"{count(first.input_p50)} input tokens, turn {last.key['turn']} "
-        f"{seconds(last.ttft_p50_s)} with {count(last.input_p50)}"
-    )
+    text = tr(
+        "turn {early} takes {quick} with {few} input tokens, turn {late} {slow} with {many}",
+        early=first.key["turn"], quick=seconds(first.ttft_p50_s), few=count(first.input_p50),
+        late=last.key["turn"], slow=seconds(last.ttft_p50_s), many=count(last.input_p50),
+    )  # fmt: skip
     per_token = [s.tpot_p50_s for s in filled if s.tpot_p50_s]
     if per_token and max(per_token) <= 1.25 * min(per_token):
         middle = sorted(per_token)[len(per_token) // 2]
-        text += f"; decode stays at {figure(middle * 1e3)} ms a token"
+        text += tr("; decode stays at {time} ms a token", time=figure(middle * 1e3))
     return (
         say(text, first_ttft_p50_s=first.ttft_p50_s, last_ttft_p50_s=last.ttft_p50_s,
             last_input_p50=last.input_p50),
@@ -332,19 +380,23 @@ def _separators(cause: str) -> tuple[str, ...]:
     }[cause]
 
 
+def _reused(r: ReusePattern) -> str:
+    return tr("{part} of the turns that could reuse a prefix did", part=share(r.hit_share))
+
+
 def _excluded(cause: str, r: ReusePattern) -> str:
     if cause == NO_REUSE:
-        return f"{share(r.hit_share)} of the turns that could reuse a prefix did"
+        return _reused(r)
     if cause == BUSTING:
-        return "cached tokens do not stay at one place of the prompt"
+        return tr("cached tokens do not stay at one place of the prompt")
     if cause == EVICTION:
         return (
-            "there are no hits that later turn into misses"
+            tr("there are no hits that later turn into misses")
             if r.hit_share < NO_HITS
-            else "misses do not go with pauses or with the traffic in between"
+            else tr("misses do not go with pauses or with the traffic in between")
         )
     return (
-        "there are no hits that come and go"
+        tr("there are no hits that come and go")
         if r.hit_share < NO_HITS
-        else "misses do not go with a change of replica"
+        else tr("misses do not go with a change of replica")
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from ttftdoctor.diagnosis import Interval, Money, PricedModel, RepeatedPrefix
 from ttftdoctor.errors import TTFTDoctorError, UsageError
+from ttftdoctor.language import tr
 from ttftdoctor.measure.rows import Array, Index, Rows
 from ttftdoctor.stats import or_zero
 from ttftdoctor.treatment import Treatment
@@ -186,14 +187,16 @@ class Till:
                 for bound in (rows.repeated_low, rows.repeated_high)
             )
             interval = min(low, amount), max(high, amount)
-        notes = ["list prices for single requests: no discount, batch or other tier"]
+        notes = [tr("list prices for single requests: no discount, batch or other tier")]
         written = or_zero(rows.written)
         if written.any():
-            notes.append("of what was computed again, written tokens are taken first")
+            notes.append(tr("of what was computed again, written tokens are taken first"))
         if not rows.cached_logged:
-            notes.append("cached tokens are not logged: what was read from a cache is inferred")
+            notes.append(tr("cached tokens are not logged: what was read from a cache is inferred"))
         if any(m.cached_per_m is None for m in tariff.models):
-            notes.append("where no cached-read price is listed, cached tokens cost the full price")
+            notes.append(
+                tr("where no cached-read price is listed, cached tokens cost the full price")
+            )
         spent = None
         if priced.any():
             spent = float(_bill(tariff, rows.uncached, rows.context, written).sum())
@@ -224,9 +227,9 @@ class Till:
                 for bound in (self.rows.repeated_low, self.rows.repeated_high)
             )
             interval = amount * min(low, 1.0), amount * max(high, 1.0)
-        assumed = ["a second of prefill is a second of the whole replica"]
+        assumed = [tr("a second of prefill is a second of the whole replica")]
         if self.pricing.gpus is None:
-            assumed.append("1 GPU a replica, as --gpus was not given")
+            assumed.append(tr("1 GPU a replica, as --gpus was not given"))
         return Money(
             currency=self.pricing.currency or "USD",
             amount=amount,
@@ -261,14 +264,19 @@ def _refusals(rows: Rows, tariff: Tariff, provider: str | None) -> tuple[str, ..
     inputs = or_zero(rows.inputs)
     total = float(inputs.sum())
     without = float(inputs[~np.isfinite(tariff.full)].sum())
-    part = f"{share(without / total)} of the prompt tokens" if total else "no prompt token"
-    names = ", ".join(tariff.refused[:5])
+    names = tr(", ").join(tariff.refused[:5])
     more = len(tariff.refused) - 5
-    hint = "" if provider is not None else "; --provider says whose price to take"
-    return (
-        f"no price in {tariff.source} for {names}{f' and {more} more' if more > 0 else ''}: "
-        f"{part} {'are' if total else 'is'} left out of the money{hint}",
-    )
+    if more > 0:
+        names = tr("{names} and {n} more", names=names, n=more)
+    out = tr("no prompt token is left out of the money")
+    if total:
+        part = share(without / total)
+        out = tr("{part} of the prompt tokens are left out of the money", part=part)
+    said = tr("no price in {source} for {models}: {out}", source=tariff.source, models=names,
+              out=out)  # fmt: skip
+    if provider is None:
+        said = tr("{warning}; --provider says whose price to take", warning=said)
+    return (said,)
 
 
 # --- the list of prices ---------------------------------------------------------------------------
@@ -307,7 +315,7 @@ def tariff_of(rows: Rows, provider: str | None) -> Tariff:
             continue
         found = None if name is None else _found(genai_prices, name, provider, moments.last)
         if found is None:
-            refused.append("requests that name no model" if name is None else name)
+            refused.append(tr("requests that name no model") if name is None else name)
             continue
         for some, price in _in_force(found.model, moments, at):
             inputs = or_zero(rows.inputs[some])

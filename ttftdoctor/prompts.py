@@ -25,6 +25,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import tr
 from ttftdoctor.table import LINE, UNREAD, Field
 
 if TYPE_CHECKING:
@@ -466,7 +467,7 @@ class Prompts:
         self.where = where if parts or where.ids is None else Where(ids=where.ids)
         self._source = Where(ids=where.ids) if where.ids is not None else where
         self.bytes_per_token = bytes_per_token
-        self._basis = "as in the rest of the log" if bytes_per_token is not None else ""
+        self._basis = tr("as in the rest of the log") if bytes_per_token is not None else ""
         textual = where.ids is None and blocks
         self._tokenizer = load_tokenizer(tokenizer) if tokenizer and textual else None
         self._blocks = blocks
@@ -521,16 +522,27 @@ class Prompts:
     def _of_text(self, frame: pl.DataFrame, logged: Ints, rendered: Rendered) -> Made:
         if self.bytes_per_token is None:
             self.bytes_per_token, rows = calibrate(rendered.sizes, logged)
-            self._basis = f"calibrated on {rows:,} rows" if rows else ""
+            self._basis = tr("calibrated on {n} rows", n=format(rows, ",")) if rows else ""
         each = self.bytes_per_token
         short = (logged >= _ENOUGH_TOKENS) & (rendered.sizes < 0.5 * each * logged)
         most = np.where(logged > 0, logged // BLOCK_TOKENS, 2**40)
         ids, counts = text_blocks(rendered.text, rendered.ends, most, bytes_per_token=each)
-        basis = self._basis or "assumed: no row logs both text and tokens"
-        why = f"text in blocks of {BLOCK_TOKENS} tokens, {each:g} bytes a token ({basis})"
+        why = tr(
+            "text in blocks of {n} tokens, {bytes} bytes a token ({basis})",
+            n=BLOCK_TOKENS, bytes=format(each, "g"),
+            basis=self._basis or tr("assumed: no row logs both text and tokens"),
+        )  # fmt: skip
         fields = self._fields(why, "derived" if self._basis else "assumed")
-        frame = self._add(frame, ids, counts, rendered.states, short, "shorter than its tokens")
-        return Made(frame, fields, () if self._basis else (_ASSUMED,))
+        lost = tr("shorter than its tokens")
+        frame = self._add(frame, ids, counts, rendered.states, short, lost)
+        if self._basis:
+            return Made(frame, fields)
+        note = tr(
+            "no row logs both a prompt and its tokens: {n} bytes a token were assumed for blocks "
+            "of text",
+            n=format(USUAL_BYTES, "g"),
+        )
+        return Made(frame, fields, (note,))
 
     def _of_tokens(
         self, frame: pl.DataFrame, logged: Ints, ids: Ints, ends: Ints, states: NDArray[np.int8]
@@ -538,11 +550,14 @@ class Prompts:
         sizes = np.diff(ends)
         blocks, counts = token_blocks(ids, ends)
         exact = self._tokenizer is None
-        lost = "not as many as input_tokens" if exact else "shorter than its tokens"
+        lost = tr("not as many as input_tokens") if exact else tr("shorter than its tokens")
         wrong = (logged >= _ENOUGH_TOKENS) & (2 * sizes < logged)
         if exact:
             wrong |= (logged > 0) & (sizes > 2 * logged + _ENOUGH_TOKENS)
-        why = f"{'token ids' if exact else 'text, by the tokenizer,'} in blocks of {BLOCK_TOKENS}"
+        if exact:
+            why = tr("token ids in blocks of {n}", n=BLOCK_TOKENS)
+        else:
+            why = tr("text, by the tokenizer, in blocks of {n}", n=BLOCK_TOKENS)
         fields = self._fields(why, "derived")
         if not exact:
             most = np.where(logged > 0, logged // BLOCK_TOKENS, counts)
@@ -557,7 +572,8 @@ class Prompts:
             if told is None or told.null_count() == frame.height:
                 fields["input_tokens"] = Field(
                     self._source.label, "tokens",
-                    "counted" if exact else "counted by the tokenizer, less what a template adds",
+                    tr("counted") if exact else
+                    tr("counted by the tokenizer, less what a template adds"),
                     "derived" if exact else "inferred",
                 )  # fmt: skip
         return Made(frame, fields)
@@ -565,7 +581,7 @@ class Prompts:
     def _fields(self, why: str, kind: Any) -> dict[str, Field]:
         return {
             "prefix_blocks": Field(self._source.label, "", why, kind),
-            "block_tokens": Field("", "tokens", "the usual size", "assumed"),
+            "block_tokens": Field("", "tokens", tr("the usual size"), "assumed"),
         }
 
     def _add(
@@ -578,9 +594,10 @@ class Prompts:
             frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(UNREAD))
         main = self._source.ids or self._source.messages or self._source.prompt
         label = main.label if main is not None else ""
+        faulty = tr("{field} ({fault})", field=label, fault=lost)
         fault = (
             pl.when(pl.lit(states == 2)).then(pl.lit(label))
-            .when(pl.lit((states == 1) & wrong)).then(pl.lit(f"{label} ({lost})"))
+            .when(pl.lit((states == 1) & wrong)).then(pl.lit(faulty))
         )  # fmt: skip
         named = pl.concat_str([pl.col(UNREAD), fault], separator="\n", ignore_nulls=True)
         bad = bool((~known & (states != 0)).any())
@@ -593,12 +610,6 @@ class Prompts:
                 else []
             ),
         )
-
-
-_ASSUMED = (
-    f"no row logs both a prompt and its tokens: {USUAL_BYTES:g} bytes a token were assumed for "
-    "blocks of text"
-)
 
 
 def _trimmed(ids: Ids, counts: Ints, fewer: Ints) -> tuple[Ids, Ints]:

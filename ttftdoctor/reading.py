@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import tr
 from ttftdoctor.prompts import Prompts, Where, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw
 from ttftdoctor.sources import Head
@@ -22,7 +23,7 @@ def pages(head: Head, *keys: str) -> Iterator[tuple[str, tuple[Mapping[str, Any]
     """The first records of the log and of each page, after the words for where they stand."""
     yield "", tuple(head.records)
     for key in keys:
-        yield f" in {key}", tuple(head.inner.get(key, ()))
+        yield tr(" in {key}", key=key), tuple(head.inner.get(key, ()))
 
 
 def page_of(head: Head, *keys: str, unless: str | None = None) -> str | None:

@@ -21,13 +21,13 @@ from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.intake.layers import SEEN
-from ttftdoctor.language import carry
+from ttftdoctor.language import carry, tr
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.remedies import Remedy, Settings, why_little
 from ttftdoctor.sources.addresses import shown
 from ttftdoctor.treatment import Treatment
-from ttftdoctor.units import share
+from ttftdoctor.units import count, share
 from ttftdoctor.verdict import decide
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def _unread(log: Log) -> str | None:
         counts.update(one.rows_rejected)
     if any(reason in counts for reason in NOT_CHOSEN):
         return None
-    said = ", ".join(f"{n:,} {reason}" for reason, n in counts.most_common(3))
-    return f"No row of the log could be used ({said})"
+    said = tr(", ").join(f"{count(n)} {reason}" for reason, n in counts.most_common(3))
+    return tr("No row of the log could be used ({reasons})", reasons=said)
 
 
 def _assemble(
@@ -261,8 +261,11 @@ def _mixed(log: Log) -> list[str]:
     if formats < MANY_FORMATS or any(SEEN in one.rows_rejected for one in log.inputs):
         return []
     return [
-        f"the logs are of {formats} formats and share no request: if they are of different "
-        "services, one diagnosis of all says little; give them one by one"
+        tr(
+            "the logs are of {n} formats and share no request: if they are of different services, "
+            "one diagnosis of all says little; give them one by one",
+            n=formats,
+        )
     ]
 
 
@@ -271,19 +274,29 @@ def _warnings(e: Evidence) -> list[str]:
     a = e.attempts
     if a is not None and a.failed_share >= 0.1:
         out.append(
-            f"{share(a.failed_share)} of the requests failed or were refused "
-            f"({a.rate_limited:,} by a limit): what is left may not stand for them"
-        )
+            tr(
+                "{part} of the requests failed or were refused ({limited} by a limit): what is "
+                "left may not stand for them",
+                part=share(a.failed_share), limited=count(a.rate_limited),
+            )
+        )  # fmt: skip
     if e.lines.prefill is not None and not e.fixed_separable and e.has("input_tokens"):
         out.append(
-            "the lengths hardly vary: the constant part and the cost per token cannot be told apart"
+            tr(
+                "the lengths hardly vary: the constant part and the cost per token cannot be told "
+                "apart"
+            )
         )
     if 0 < e.population.with_ttft < 30:
-        out.append(f"only {e.population.with_ttft} requests have a TTFT: intervals are wide")
+        out.append(
+            tr("only {n} requests have a TTFT: intervals are wide", n=e.population.with_ttft)
+        )
     if e.repeated.grade == "inferred":
         out.append(
-            "repeated tokens are inferred from the lengths of turns; an edited history would "
-            "repeat less"
+            tr(
+                "repeated tokens are inferred from the lengths of turns; an edited history would "
+                "repeat less"
+            )
         )
     return out
 
@@ -356,9 +369,9 @@ def _remedies(
         gains.append(
             Gain(
                 id=remedy.id,
-                title=remedy.title,
-                assumptions=(*remedy.assumptions, *served.assumes),
-                cost=remedy.cost,
+                title=tr(remedy.title),
+                assumptions=(*map(tr, remedy.assumptions), *served.assumes),
+                cost=tr(remedy.cost),
                 applies_to=remedy.helps,
                 note=spoilt or doubt or why_little(remedy, e, outcome.gain_share),
                 **_figures(outcome, doubt is not None),
@@ -378,9 +391,12 @@ def _remedies(
         gains.append(
             Gain(
                 id="all_together",
-                title="All of these together",
-                assumptions=("served once with all of: " + ", ".join(names), *served.assumes),
-                cost="the cost of each",
+                title=tr("All of these together"),
+                assumptions=(
+                    tr("served once with all of: {remedies}", remedies=tr(", ").join(names)),
+                    *served.assumes,
+                ),
+                cost=tr("the cost of each"),
                 applies_to=(),
                 note=doubts[0] if doubts else None,
                 **_figures(outcome, bool(doubts)),

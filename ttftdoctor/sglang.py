@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from ttftdoctor.language import mark
 from ttftdoctor.readers import Raw
 from ttftdoctor.spans import SAME_US
 from ttftdoctor.table import Field
@@ -21,7 +22,7 @@ FIGURES = (
 )  # fmt: skip
 SESSIONS = ("session_id", "conversation_id", "routing_key")
 
-CLOCK = (
+CLOCK = mark(
     "the TTFT is the server's: it ends when the first output leaves the scheduler, before the "
     "network"
 )
@@ -29,7 +30,7 @@ CLOCK = (
 
 def named(source: str, unit: str = "") -> Field:
     """A field that is read under the engine's own name of it."""
-    return Field(source, unit, "SGLang's name")
+    return Field(source, unit, mark("SGLang's name"))
 
 
 #: Where columns come from, but for what each form of the log has in its own way.
@@ -47,9 +48,9 @@ FIELDS = {
     "status": named("finish_reason"),
 }
 PREFILL = Field(
-    "prefill_finished_time - forward_entry_time", "s", "end of prefill less entry", "derived"
+    "prefill_finished_time - forward_entry_time", "s", mark("end of prefill less entry"), "derived"
 )
-VANTAGE = Field("", "", "the server's own log", "assumed")
+VANTAGE = Field("", "", mark("the server's own log"), "assumed")
 
 
 def counts(raw: Raw) -> dict[str, pl.Expr]:

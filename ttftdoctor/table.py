@@ -13,6 +13,8 @@ from typing import Any, Final, Literal
 
 import polars as pl
 
+from ttftdoctor.language import mark
+
 US: Final = "us"
 
 
@@ -82,12 +84,14 @@ _YEAR_2100_US: Final = 4_102_444_800_000_000
 
 #: Why a value of a usable row was not used, by the name of the test in the checked frame.
 DOUBTS: Final[dict[str, str]] = {
-    "cached_dropped": "say more cached than input tokens; their cached count was not used",
-    "start_dropped": "start before 2000 or after 2100; their start was not used",
-    "queue_dropped": "say they queued for longer than their TTFT; their queue time was not used",
-    "prefill_dropped": "say their prefill took longer than their TTFT; it was not used",
-    "output_dropped": "say more than 100 million output tokens; their output was not used",
-    "reasoning_dropped": "say more reasoning than output tokens; the former was not used",
+    "cached_dropped": mark("say more cached than input tokens; their cached count was not used"),
+    "start_dropped": mark("start before 2000 or after 2100; their start was not used"),
+    "queue_dropped": mark(
+        "say they queued for longer than their TTFT; their queue time was not used"
+    ),
+    "prefill_dropped": mark("say their prefill took longer than their TTFT; it was not used"),
+    "output_dropped": mark("say more than 100 million output tokens; their output was not used"),
+    "reasoning_dropped": mark("say more reasoning than output tokens; the former was not used"),
 }
 
 Grade = Literal["logged", "derived", "inferred", "assumed"]
@@ -137,7 +141,8 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
     as a prompt. The first reason that holds is given. TTFT is nulled where it is set aside.
     """
     durations = ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us")
-    counts = ("input_tokens", "cached_tokens", "output_tokens")
+    counts = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
+              "reasoning_tokens")  # fmt: skip
     known = ("ttft_us", "e2e_us", "input_tokens", "start")
     start, ttft, status = pl.col("start"), pl.col("ttft_us"), pl.col("status").fill_null("ok")
     reason = _first_that_holds(
@@ -145,11 +150,11 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         REJECT,
         {
             "negative_duration": pl.any_horizontal([pl.col(c) < 0 for c in durations]),
-            "absurd_duration": pl.any_horizontal(
-                [pl.col(c) > ABSURD_US for c in ("ttft_us", "e2e_us", "queue_us")]
-            ),
+            "absurd_duration": pl.any_horizontal([pl.col(c) > ABSURD_US for c in durations]),
             "negative_tokens": pl.any_horizontal([pl.col(c) < 0 for c in counts]),
-            "absurd_tokens": pl.col("input_tokens") > ABSURD_TOKENS,
+            "absurd_tokens": pl.any_horizontal(
+                [pl.col(c) > ABSURD_TOKENS for c in ("input_tokens", "cache_write_tokens")]
+            ),
             "rate_limited": status == "rate_limited",
             "aborted_request": status == "aborted",
             "failed_request": ~status.is_in(["ok", "rate_limited", "aborted"]),

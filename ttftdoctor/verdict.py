@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from ttftdoctor.causes import Cause, Judgement
-from ttftdoctor.diagnosis import Amplifier, Finding, Status, Verdict
+from ttftdoctor.diagnosis import Amplifier, Experiment, Finding, Status, Verdict
 from ttftdoctor.evidence import Evidence, Scoped
+from ttftdoctor.language import spoken, tr
 from ttftdoctor.units import seconds, share
 
 #: A disease must account for this share of the mean TTFT to be the primary cause.
@@ -73,9 +74,11 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
     contributing = tuple(f.id for f in findings if f.status == "contributing")
     headline = primary[0].headline(e, primary[1])
     if scope is not None:
-        where = ", ".join(f"{k} {v}" for k, v in scope.items())
+        where = tr(", ").join(f"{k} {v}" for k, v in scope.items())
         if where not in headline:
-            headline = f"On {where}: {headline[0].lower()}{headline[1:]}"
+            if spoken() == "en":  # elsewhere a sentence may begin with a name: TTFT
+                headline = headline[0].lower() + headline[1:]
+            headline = tr("On {where}: {headline}", where=where, headline=headline)
     confidence = _confidence(e, judged, primary)
     findings = tuple(
         replace(f, confidence=confidence) if f.id == primary[0].id else f for f in findings
@@ -88,9 +91,21 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         contributing=contributing,
         scope=scope,
         amplifiers=amplifiers,
-        next_steps=primary[0].next_steps,
-        experiment=primary[0].experiment,
+        next_steps=_next_steps(primary[0]),
+        experiment=_experiment(primary[0]),
     ), findings
+
+
+def _next_steps(cause: Cause) -> tuple[str, ...]:
+    """The steps in the language spoken."""
+    return tuple(tr(step) for step in cause.next_steps)
+
+
+def _experiment(cause: Cause) -> Experiment | None:
+    """The experiment in the language spoken."""
+    if cause.experiment is None:
+        return None
+    return replace(cause.experiment, text=tr(cause.experiment.text))
 
 
 def _settled(
@@ -104,7 +119,7 @@ def _settled(
         elif c.id in ("measurement_artifact", "insufficient_data") and j.judged:
             # From a number that is no TTFT, or from too few, no seconds can be laid to the other.
             other = _finding(e, c, j, primary[0].id, None)
-            plainer = f"the log has a plainer fault: {primary[0].id}"
+            plainer = tr("the log has a plainer fault: {cause}", cause=primary[0].id)
             why = j.evidence[0].text if j.evidence and j.strength < BELIEVED else plainer
             findings.append(replace(other, status="ruled_out", seconds=None, share_of_ttft=None,
                                     ruled_out_because=j.against or why))  # fmt: skip
@@ -118,8 +133,8 @@ def _settled(
         family=c.family,
         confidence=_calibrated(j.strength),
         headline=c.headline(e, j),
-        next_steps=c.next_steps,
-        experiment=c.experiment,
+        next_steps=_next_steps(c),
+        experiment=_experiment(c),
     ), tuple(findings)
 
 
@@ -223,10 +238,10 @@ def _amplifiers(e: Evidence, judged: Sequence[Judged], primary: Judged) -> tuple
     part = e.share(w.mean)
     if (part or 0.0) < MINOR_SHARE:
         return ()
-    text = (
-        f"amplifies, is not the root: {seconds(w.mean)}, "
-        f"{share(w.behind_repeated / w.mean)} of it behind repeated prefill"
-    )
+    text = tr(
+        "amplifies, is not the root: {time}, {part} of it behind repeated prefill",
+        time=seconds(w.mean), part=share(w.behind_repeated / w.mean),
+    )  # fmt: skip
     by_id = {c.id: j for c, j in judged}
     if by_id["queueing_saturation"].strength < BELIEVED:
         return ()
@@ -253,13 +268,16 @@ def _finding(
 def _reason(e: Evidence, c: Cause, j: Judgement, primary: str, part: float | None) -> str:
     """Why a cause is ruled out, in one sentence."""
     if c.id == "healthy":
-        return f"a cause was found: {primary}"
-    said = j.against or (j.evidence[0].text if j.evidence else "nothing in the log speaks for it")
+        return tr("a cause was found: {cause}", cause=primary)
+    nothing = tr("nothing in the log speaks for it")
+    said = j.against or (j.evidence[0].text if j.evidence else nothing)
     if j.against or not j.seconds or part is None:
         return said
     if part < MINOR_SHARE:
-        return f"{said}: under {share(MINOR_SHARE)} of the mean TTFT"
-    return f"{said}, but without the signs of this cause" if j.strength < BELIEVED else said
+        return tr("{said}: under {part} of the mean TTFT", said=said, part=share(MINOR_SHARE))
+    if j.strength < BELIEVED:
+        return tr("{said}, but without the signs of this cause", said=said)
+    return said
 
 
 def _missing(e: Evidence, needs: tuple[str, ...]) -> tuple[str, ...]:

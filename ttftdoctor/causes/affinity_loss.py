@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import seconds, share
 
@@ -17,11 +18,12 @@ def judge(e: Evidence) -> Judgement:
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     lost = 1 - e.reuse.hit_share if e.reuse else None
-    return (
-        "Turns seem to land on replicas that do not hold their history: "
-        f"{share(lost)} of the turns that could have reused a prefix got little or nothing, at "
-        f"short pauses; that is {seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)}"
-    )
+    return tr(
+        "Turns seem to land on replicas that do not hold their history: {lost} of the turns that "
+        "could have reused a prefix got little or nothing, at short pauses; that is {time} of the "
+        "mean TTFT of {mean}",
+        lost=share(lost), time=seconds(j.seconds), mean=seconds(e.mean),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -31,13 +33,18 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Route by session id or by prefix (consistent hashing, a session header, a KV-aware "
-        "router).",
-        "Log the replica that served each request: misses on the same replica would be eviction.",
+        mark(
+            "Route by session id or by prefix (consistent hashing, a session header, a KV-aware "
+            "router)."
+        ),
+        mark(
+            "Log the replica that served each request: misses on the same replica would be "
+            "eviction."
+        ),
     ),
     remedies=("session_affinity",),
     experiment=Experiment(
-        text="Route by session for an hour and log it as after.jsonl.",
+        text=mark("Route by session for an hour and log it as after.jsonl."),
         command="ttftdoctor compare {log} after.jsonl --remedy session_affinity",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import count, seconds, share
 
@@ -16,12 +17,18 @@ def judge(e: Evidence) -> Judgement:
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
-    return (
-        "The prompt changes near its head"
-        + (f" (after {count(e.reuse.stuck_at)} tokens)" if e.reuse and e.reuse.stuck_at else "")
-        + f", so the history behind it is prefilled again: {seconds(j.seconds)} of the mean TTFT "
-        f"of {seconds(e.mean)} ({share(e.share(j.seconds))})"
-    )
+    if e.reuse and e.reuse.stuck_at:
+        return tr(
+            "The prompt changes near its head (after {n} tokens), so the history behind it is "
+            "prefilled again: {time} of the mean TTFT of {mean} ({part})",
+            n=count(e.reuse.stuck_at), time=seconds(j.seconds), mean=seconds(e.mean),
+            part=share(e.share(j.seconds)),
+        )  # fmt: skip
+    return tr(
+        "The prompt changes near its head, so the history behind it is prefilled again: {time} of "
+        "the mean TTFT of {mean} ({part})",
+        time=seconds(j.seconds), mean=seconds(e.mean), part=share(e.share(j.seconds)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -31,15 +38,21 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Compare the prompts of two turns of one session byte by byte and move what differs "
-        "(clock, id, tool order) behind what stays.",
-        "See what first differs with ttftdoctor prefix, from prompts, token ids or block hashes "
-        "in the log.",
+        mark(
+            "Compare the prompts of two turns of one session byte by byte and move what differs "
+            "(clock, id, tool order) behind what stays."
+        ),
+        mark(
+            "See what first differs with ttftdoctor prefix, from prompts, token ids or block "
+            "hashes in the log."
+        ),
     ),
     remedies=("stable_prefix",),
     experiment=Experiment(
-        text="Move what changes (dates, ids, sorted tools) behind the history and log it as "
-        "after.jsonl.",
+        text=mark(
+            "Move what changes (dates, ids, sorted tools) behind the history and log it as "
+            "after.jsonl."
+        ),
         command="ttftdoctor compare {log} after.jsonl --remedy stable_prefix",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import count, seconds, share
 
@@ -16,12 +17,13 @@ def judge(e: Evidence) -> Judgement:
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
-    return (
-        "Cached prefixes are gone when the next turn comes: "
-        f"{share(1 - e.reuse.hit_share if e.reuse else None)} of the turns that could have reused "
-        f"one got little or nothing, and {count(e.repeated.recomputed_tokens)} tokens were "
-        f"computed again ({seconds(j.seconds)} of the mean TTFT of {seconds(e.mean)})"
-    )
+    return tr(
+        "Cached prefixes are gone when the next turn comes: {lost} of the turns that could have "
+        "reused one got little or nothing, and {n} tokens were computed again ({time} of the mean "
+        "TTFT of {mean})",
+        lost=share(1 - e.reuse.hit_share if e.reuse else None),
+        n=count(e.repeated.recomputed_tokens), time=seconds(j.seconds), mean=seconds(e.mean),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -31,13 +33,17 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Give the prefix cache more room (KV memory, host tier, more slots) or a longer lifetime, "
-        "and watch the misses by pause.",
-        "Log evictions or cache use beside the requests to size it.",
+        mark(
+            "Give the prefix cache more room (KV memory, host tier, more slots) or a longer "
+            "lifetime, and watch the misses by pause."
+        ),
+        mark("Log evictions or cache use beside the requests to size it."),
     ),
     remedies=("more_cache",),
     experiment=Experiment(
-        text="Give one replica more cache, or its entries more time, and log it as after.jsonl.",
+        text=mark(
+            "Give one replica more cache, or its entries more time, and log it as after.jsonl."
+        ),
         command="ttftdoctor compare {log} after.jsonl --remedy more_cache",
     ),
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
-from ttftdoctor.evidence import Evidence
+from ttftdoctor.evidence import Cold, Evidence
+from ttftdoctor.language import mark, tr, tr_n
 from ttftdoctor.units import count, seconds, share
 
 #: Slow requests at the head of a log that are no more than this part of it are its warm-up.
@@ -16,37 +17,17 @@ def judge(e: Evidence) -> Judgement:
     c = e.cold
     if c is None:
         if not e.has("start"):
-            return lacking("start", text="without times nobody knows who came first")
-        return Judgement(evidence=(say("no request is slow just because it came first"),))
-    if c.kind == "idle":
-        text = (
-            f"{count(c.n)} requests after a silence of {seconds(c.idle_s)} or more took "
-            f"{seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}); the others "
-            f"{seconds(c.warm_p50_s)}"
-        )
-    elif c.kind == "restart":
-        text = (
-            f"{count(c.n)} requests waited {seconds(c.cold_p50_s)} (worst {seconds(c.worst_s)}) "
-            "while their server gave no token to anybody, and then all got theirs: it was starting"
-        )
-        if c.resets:
-            text += f"; {count(c.resets)} turns found every cache emptied at once"
-    elif c.kind == "load":
-        text = (
-            f"the server logs that it loaded the model before {count(c.n)} requests: "
-            f"{seconds(c.cold_p50_s)} against {seconds(c.warm_p50_s)}"
-        )
-    else:
-        text = (
-            f"{_first(c.n)} took {seconds(c.cold_p50_s)} "
-            f"(worst {seconds(c.worst_s)}); later ones {seconds(c.warm_p50_s)}"
-        )
+            return lacking("start", text=tr("without times nobody knows who came first"))
+        return Judgement(evidence=(say(tr("no request is slow just because it came first")),))
+    text = _slow(c)
     strength = min(0.95, 0.55 + 0.4 * c.separation) if c.n >= 2 or c.kind == "load" else 0.6
     against = ""
     if c.kind == "start" and c.n <= WARM_UP_SHARE * e.population.with_ttft:
         # Once, at the very beginning, and nobody after that: whoever measured warmed it up.
         strength = 0.35
-        against = f"{text}: so few, and only there, are a warm-up; leave them out of the log"
+        against = tr(
+            "{slow}: so few, and only there, are a warm-up; leave them out of the log", slow=text
+        )
     return Judgement(
         against=against,
         strength=strength,
@@ -56,25 +37,53 @@ def judge(e: Evidence) -> Judgement:
     )  # fmt: skip
 
 
-def _first(n: int) -> str:
-    return "the first request" if n == 1 else f"the first {count(n)} requests"
+def _slow(c: Cold) -> str:
+    """Which requests were slow, and by how much."""
+    n, slow, worst = count(c.n), seconds(c.cold_p50_s), seconds(c.worst_s)
+    others = seconds(c.warm_p50_s)
+    if c.kind == "idle":
+        return tr(
+            "{n} requests after a silence of {idle} or more took {slow} (worst {worst}); the "
+            "others {others}",
+            n=n, idle=seconds(c.idle_s), slow=slow, worst=worst, others=others,
+        )  # fmt: skip
+    if c.kind == "restart":
+        text = tr(
+            "{n} requests waited {slow} (worst {worst}) while their server gave no token to "
+            "anybody, and then all got theirs: it was starting",
+            n=n, slow=slow, worst=worst,
+        )  # fmt: skip
+        if c.resets:
+            text += tr("; {n} turns found every cache emptied at once", n=count(c.resets))
+        return text
+    if c.kind == "load":
+        return tr(
+            "the server logs that it loaded the model before {n} requests: {slow} against {others}",
+            n=n, slow=slow, others=others,
+        )  # fmt: skip
+    return tr_n(
+        "the first request took {slow} (worst {worst}); later ones {others}",
+        "the first {n} requests took {slow} (worst {worst}); later ones {others}",
+        c.n, n=n, slow=slow, worst=worst, others=others,
+    )  # fmt: skip
 
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     c = e.cold
     if c is None:
-        return "Cold starts"
+        return tr("Cold starts")
     when = {
-        "idle": f"after a silence of {seconds(c.idle_s)} or more",
-        "start": "at the start",
-        "restart": "while their server was starting",
-        "load": "while the model is loaded",
+        "idle": tr("after a silence of {idle} or more", idle=seconds(c.idle_s)),
+        "start": tr("at the start"),
+        "restart": tr("while their server was starting"),
+        "load": tr("while the model is loaded"),
     }[c.kind]
-    return (
-        f"Cold starts: {count(c.n)} requests {when} took {seconds(c.cold_p50_s)} instead of "
-        f"{seconds(c.warm_p50_s)}, {share(e.share(j.seconds))} of all TTFT"
-    )
+    return tr(
+        "Cold starts: {n} requests {when} took {slow} instead of {usual}, {part} of all TTFT",
+        n=count(c.n), when=when, slow=seconds(c.cold_p50_s), usual=seconds(c.warm_p50_s),
+        part=share(e.share(j.seconds)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -83,10 +92,12 @@ CAUSE = Cause(
     order=80,
     judge=judge,
     headline=headline,
-    next_steps=("Keep one replica warm (keep-alive, minimum replicas) and send warm-up requests.",),
+    next_steps=(
+        mark("Keep one replica warm (keep-alive, minimum replicas) and send warm-up requests."),
+    ),
     remedies=("warm_pool",),
     experiment=Experiment(
-        text="Keep one replica warm for a day and log it as after.jsonl.",
+        text=mark("Keep one replica warm for a day and log it as after.jsonl."),
         command="ttftdoctor compare {log} after.jsonl --remedy warm_pool",
     ),
 )

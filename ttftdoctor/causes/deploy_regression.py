@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.units import seconds, share
 
 
@@ -13,20 +14,24 @@ def judge(e: Evidence) -> Judgement:
     c = e.change
     if c is None:
         if not e.has("start"):
-            return lacking("start", text="without times no moment can be found")
-        return Judgement(evidence=(say("the cost of the same work does not jump and stay up"),))
-    text = (
-        f"since {c.at or 'a moment'} (line {c.row}) the same work takes {c.ratio:.2f} times as "
-        f"long: {seconds(c.before_p50_s)} before, {seconds(c.after_p50_s)} after"
-    )
+            return lacking("start", text=tr("without times no moment can be found"))
+        return Judgement(evidence=(say(tr("the cost of the same work does not jump and stay up")),))
+    text = tr(
+        "since {at} (line {row}) the same work takes {ratio} times as long: {before} before, "
+        "{after} after",
+        at=c.at or tr("a moment"), row=c.row, ratio=format(c.ratio, ".2f"),
+        before=seconds(c.before_p50_s), after=seconds(c.after_p50_s),
+    )  # fmt: skip
     if c.scope:
-        text = f"on {c.scope}: {text}"
+        text = tr("on {where}: {sentence}", where=c.scope, sentence=text)
     if c.version:
-        text += f"; the version changed from {c.version}"
+        text += tr("; the version changed from {versions}", versions=c.version)
     strength = 0.95 if c.version else 0.8
     if not c.of_service:
         strength = 0.25
-        text += f"; but {c.load_ratio:.1f} times as many requests were in flight"
+        text += tr(
+            "; but {ratio} times as many requests were in flight", ratio=format(c.load_ratio, ".1f")
+        )
     return Judgement(
         strength=strength, seconds=c.seconds,
         evidence=(say(text, ratio=c.ratio, before_p50_s=c.before_p50_s, after_p50_s=c.after_p50_s,
@@ -38,14 +43,16 @@ def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     c = e.change
     if c is None:
-        return "The service changed"
-    release = f" ({c.version})" if c.version else ""
-    where = f" on {c.scope}" if c.scope else ""
-    return (
-        f"Since {c.at or 'one moment'}{release}{where} the same work takes {c.ratio:.1f} times "
-        f"as long: TTFT {seconds(c.before_p50_s)} before and {seconds(c.after_p50_s)} after, "
-        f"{share(e.share(j.seconds))} of all TTFT"
-    )
+        return tr("The service changed")
+    return tr(
+        "Since {at}{release}{where} the same work takes {ratio} times as long: TTFT {before} "
+        "before and {after} after, {part} of all TTFT",
+        at=c.at or tr("one moment"),
+        release=tr(" ({versions})", versions=c.version) if c.version else "",
+        where=tr(" on {where}", where=c.scope) if c.scope else "",
+        ratio=format(c.ratio, ".1f"), before=seconds(c.before_p50_s), after=seconds(c.after_p50_s),
+        part=share(e.share(j.seconds)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -55,12 +62,15 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "See what was released at that moment; roll back one replica and compare on the same load.",
+        mark(
+            "See what was released at that moment; roll back one replica and compare on the same "
+            "load."
+        ),
     ),
     remedies=("rollback",),
     weight=1.2,
     experiment=Experiment(
-        text="Roll one replica back, send it the same traffic and log it as after.jsonl.",
+        text=mark("Roll one replica back, send it the same traffic and log it as after.jsonl."),
         command="ttftdoctor compare {log} after.jsonl --remedy rollback",
     ),
 )

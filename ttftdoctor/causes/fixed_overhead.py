@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import hits_cost
 from ttftdoctor.units import count, seconds, share
 
@@ -16,10 +17,12 @@ def judge(e: Evidence) -> Judgement:
     """Blame a constant that one path pays and another does not, or a large one all pay."""
     c = e.contrast
     if c is not None:
-        text = (
-            f"{c.column} {c.value} takes {seconds(c.level_s)} where {c.best} takes "
-            f"{seconds(c.best_level_s)} for the same tokens: a constant of {seconds(c.constant_s)}"
-        )
+        text = tr(
+            "{column} {value} takes {slow} where {best} takes {quick} for the same tokens: a "
+            "constant of {constant}",
+            column=c.column, value=c.value, slow=seconds(c.level_s), best=c.best,
+            quick=seconds(c.best_level_s), constant=seconds(c.constant_s),
+        )  # fmt: skip
         return Judgement(
             strength=0.9, seconds=c.seconds,
             evidence=(say(text, constant_s=c.constant_s, level_s=c.level_s,
@@ -27,20 +30,27 @@ def judge(e: Evidence) -> Judgement:
         )  # fmt: skip
     t = e.timer
     if t is not None:
-        text = (
-            f"{count(t.n)} requests ({share(t.share)}) are late by {seconds(t.step_s)} or whole "
-            "multiples of it, whatever their length and the load: a timer on the path"
-        )
+        text = tr(
+            "{n} requests ({part}) are late by {step} or whole multiples of it, whatever their "
+            "length and the load: a timer on the path",
+            n=count(t.n), part=share(t.share), step=seconds(t.step_s),
+        )  # fmt: skip
         return Judgement(
             strength=0.75, seconds=t.seconds, evidence=(say(text, step_s=t.step_s, n=t.n),)
         )
     if e.fixed_s is None or not e.fixed_separable:
-        return lacking("input_tokens", text="the lengths hardly vary (or are not logged), so a "
-                       "constant cannot be told from prefill")  # fmt: skip
+        return lacking(
+            "input_tokens",
+            text=tr(
+                "the lengths hardly vary (or are not logged), so a constant cannot be told from "
+                "prefill"
+            ),
+        )
     extra = max(0.0, e.fixed_s - USUAL_S)
     part = e.share(extra) or 0.0
     evidence = (
-        say(f"the constant part of TTFT is {seconds(e.fixed_s)} ({share(e.share(e.fixed_s))})",
+        say(tr("the constant part of TTFT is {constant} ({part})", constant=seconds(e.fixed_s),
+               part=share(e.share(e.fixed_s))),
             fixed_s=e.fixed_s),
         *hits_cost(e),
     )  # fmt: skip
@@ -50,8 +60,16 @@ def judge(e: Evidence) -> Judgement:
         line = e.lines.prefill
         if line is not None and (line.residual_p50_ms or 0.0) > 0.5e3 * e.fixed_s:
             strength *= 0.5  # what spreads that widely is no constant
-    against = f"the constant part of TTFT is {seconds(e.fixed_s)}: "
-    against += "what any service pays" if extra <= USUAL_S else "too little, or too unsteady"
+    constant = seconds(e.fixed_s)
+    if extra <= USUAL_S:
+        against = tr(
+            "the constant part of TTFT is {constant}: what any service pays", constant=constant
+        )
+    else:
+        against = tr(
+            "the constant part of TTFT is {constant}: too little, or too unsteady",
+            constant=constant,
+        )
     return Judgement(strength=strength, seconds=extra, evidence=evidence, against=against)
 
 
@@ -59,20 +77,24 @@ def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     c = e.contrast
     if c is not None:
-        return (
-            f"A constant of {seconds(c.constant_s)} on {c.column} {c.value}: {seconds(c.level_s)} "
-            f"there against {seconds(c.best_level_s)} on {c.best}, whatever the tokens"
-        )
+        return tr(
+            "A constant of {constant} on {column} {value}: {slow} there against {quick} on {best}, "
+            "whatever the tokens",
+            constant=seconds(c.constant_s), column=c.column, value=c.value,
+            slow=seconds(c.level_s), quick=seconds(c.best_level_s), best=c.best,
+        )  # fmt: skip
     t = e.timer
     if t is not None:
-        return (
-            f"A timer: {share(t.share)} of the requests are late by {seconds(t.step_s)} or a "
-            f"multiple of it, {share(e.share(j.seconds))} of all TTFT"
-        )
-    return (
-        f"Every request pays a constant of {seconds(e.fixed_s)}, whatever its length: "
-        f"{share(e.share(e.fixed_s))} of the mean TTFT of {seconds(e.mean)}"
-    )
+        return tr(
+            "A timer: {late} of the requests are late by {step} or a multiple of it, {part} of all "
+            "TTFT",
+            late=share(t.share), step=seconds(t.step_s), part=share(e.share(j.seconds)),
+        )  # fmt: skip
+    return tr(
+        "Every request pays a constant of {constant}, whatever its length: {part} of the mean TTFT "
+        "of {mean}",
+        constant=seconds(e.fixed_s), part=share(e.share(e.fixed_s)), mean=seconds(e.mean),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -82,14 +104,18 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Send the same short request around the gateway and compare; look for timers, DNS and "
-        "database calls on the slow path.",
+        mark(
+            "Send the same short request around the gateway and compare; look for timers, DNS and "
+            "database calls on the slow path."
+        ),
     ),
     remedies=("faster_gateway",),
     weight=0.8,
     experiment=Experiment(
-        text="Send the same traffic around the slow path (the gateway, a lookup) and log it as "
-        "after.jsonl.",
+        text=mark(
+            "Send the same traffic around the slow path (the gateway, a lookup) and log it as "
+            "after.jsonl."
+        ),
         command="ttftdoctor compare {log} after.jsonl --remedy faster_gateway",
     ),
 )

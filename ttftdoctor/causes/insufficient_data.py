@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, seconds, share
 
 #: Fewer first-token times than this say nothing about a service.
@@ -17,43 +18,43 @@ def judge(e: Evidence) -> Judgement:
     n = e.population.with_ttft
     missing = tuple(c for c in USEFUL if e.coverage.get(c, 0.0) < 0.5)
     if n == 0:
-        text = "the log has no time to first token"
+        text = tr("the log has no time to first token")
         if e.repeated.repeated_tokens:
-            text += (
-                f"; of its {count(e.repeated.input_tokens)} prompt tokens "
-                f"{share(e.repeated.repeated_tokens / max(e.repeated.input_tokens, 1))} repeat "
-                "what an earlier request had"
+            text += tr(
+                "; of its {n} prompt tokens {part} repeat what an earlier request had",
+                n=count(e.repeated.input_tokens),
+                part=share(e.repeated.repeated_tokens / max(e.repeated.input_tokens, 1)),
             )
         return Judgement(
             strength=0.97, evidence=(say(text, with_ttft=0),), needs=("ttft_us", *missing[:3]),
             settles=True,
         )  # fmt: skip
     if n < FEWEST:
-        return Judgement(
-            strength=0.95, evidence=(say(f"only {n} requests have a first-token time", n=n),),
-            needs=missing, settles=True,
-        )  # fmt: skip
+        text = tr("only {n} requests have a first-token time", n=n)
+        return Judgement(strength=0.95, evidence=(say(text, n=n),), needs=missing, settles=True)
     blind = not e.has("input_tokens") and n < 30
     if blind and not (e.cold or e.change or e.contrast):
-        return Judgement(
-            strength=0.85, needs=missing, settles=True,
-            evidence=(say(f"{n} first-token times without input tokens explain nothing", n=n),),
-        )  # fmt: skip
+        text = tr("{n} first-token times without input tokens explain nothing", n=n)
+        return Judgement(strength=0.85, needs=missing, settles=True, evidence=(say(text, n=n),))
     part = e.share(e.unexplained_s) or 0.0
     strength = 0.0
     if part >= 0.25:
         strength = 0.4 + 0.5 * min(part, 1.0)
+    text = tr(
+        "{time} of the mean TTFT ({part}) is explained by nothing in the log",
+        time=seconds(e.unexplained_s), part=share(part),
+    )  # fmt: skip
     return Judgement(
         strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,
-        against=f"{'all' if part <= 0 else share(1 - part)} of the mean TTFT is accounted for",
-        evidence=(say(f"{seconds(e.unexplained_s)} of the mean TTFT ({share(part)}) is explained "
-                      "by nothing in the log", unexplained_share=part),),
+        against=tr("all of the mean TTFT is accounted for") if part <= 0 else
+        tr("{part} of the mean TTFT is accounted for", part=share(1 - part)),
+        evidence=(say(text, unexplained_share=part),),
     )  # fmt: skip
 
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence that says what is missing."""
-    return f"The log cannot tell why: {j.evidence[0].text}"
+    return tr("The log cannot tell why: {reason}", reason=j.evidence[0].text)
 
 
 CAUSE = Cause(
@@ -62,10 +63,14 @@ CAUSE = Cause(
     order=2,
     judge=judge,
     headline=headline,
-    next_steps=("Log the columns named below for each request, and run the diagnosis again.",),
+    next_steps=(
+        mark("Log the columns named below for each request, and run the diagnosis again."),
+    ),
     weight=0.7,
     experiment=Experiment(
-        text="See which columns were found, and which causes each missing one would let be judged.",
+        text=mark(
+            "See which columns were found, and which causes each missing one would let be judged."
+        ),
         command="ttftdoctor inspect {log}",
     ),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, milliseconds, seconds, share
 
 #: New prefill shorter than this at the 95th percentile is not what people complain about.
@@ -14,20 +15,25 @@ SLOW_S = 1.5
 def judge(e: Evidence) -> Judgement:
     """Blame prefill of new tokens where it alone makes requests slow."""
     if not e.has("input_tokens"):
-        return lacking("input_tokens", text="the log does not say how long the prompts are")
+        return lacking("input_tokens", text=tr("the log does not say how long the prompts are"))
     line = e.lines.prefill
     seconds_new = e.prefill_new_s
     slow = e.prefill_new_p95_s
     lengths = [s.input_p50 for s in e.splits.by_input_length if s.input_p50]
     evidence = [
-        say(f"prefill of new tokens takes {seconds(seconds_new)} on average and {seconds(slow)} "
-            "at the 95th percentile", prefill_new_s=seconds_new, prefill_new_p95_s=slow)
+        say(
+            tr("prefill of new tokens takes {mean} on average and {p95} at the 95th percentile",
+               mean=seconds(seconds_new), p95=seconds(slow)),
+            prefill_new_s=seconds_new, prefill_new_p95_s=slow,
+        )
     ]  # fmt: skip
     if line is not None and lengths and line.ms_per_1k_tokens > 0:
         evidence.append(
-            say(f"prompts reach {count(max(lengths))} tokens; 1,000 uncached tokens cost "
-                f"{milliseconds(line.ms_per_1k_tokens)}", longest_p50=max(lengths),
-                ms_per_1k_tokens=line.ms_per_1k_tokens)
+            say(
+                tr("prompts reach {n} tokens; 1,000 uncached tokens cost {cost}",
+                   n=count(max(lengths)), cost=milliseconds(line.ms_per_1k_tokens)),
+                longest_p50=max(lengths), ms_per_1k_tokens=line.ms_per_1k_tokens,
+            )
         )  # fmt: skip
     strength = 0.0
     part = e.share(seconds_new) or 0.0
@@ -36,14 +42,15 @@ def judge(e: Evidence) -> Judgement:
         if not e.fixed_separable:
             strength *= 0.6
         if _unsure(e):
-            text = (
-                f"of {share(e.unknown_ancestry)} of the prompt tokens nothing tells whether they "
-                "repeat earlier ones: session ids would decide"
+            text = tr(
+                "of {part} of the prompt tokens nothing tells whether they repeat earlier ones: "
+                "session ids would decide",
+                part=share(e.unknown_ancestry),
             )
             evidence.append(say(text, unknown_share=e.unknown_ancestry))
         if _unknown(e):
             strength = min(strength, 0.5)
-            text = (
+            text = tr(
                 "whether these prompts repeat earlier ones cannot be told: the log names no "
                 "sessions, prompt blocks or cached tokens"
             )
@@ -51,9 +58,11 @@ def judge(e: Evidence) -> Judgement:
     return Judgement(
         strength=strength, seconds=seconds_new, evidence=tuple(evidence),
         against=(
-            f"prefill of new tokens takes {seconds(slow)} at the 95th percentile, which is not slow"
+            tr("prefill of new tokens takes {p95} at the 95th percentile, which is not slow",
+               p95=seconds(slow))
             if slow < SLOW_S else
-            f"prefill of new tokens is {share(part)} of the mean TTFT: most of it is something else"
+            tr("prefill of new tokens is {part} of the mean TTFT: most of it is something else",
+               part=share(part))
         ),
         growth_seconds=e.growth_accounts.get("prefill_new"),
         needs=("session_id", "cached_tokens") if _unknown(e) or _unsure(e) else (),
@@ -73,15 +82,16 @@ def _unsure(e: Evidence) -> bool:
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     if _unknown(e) or _unsure(e):
-        return (
-            f"Prompts are long: their own prefill is {seconds(j.seconds)} of the mean TTFT of "
-            f"{seconds(e.mean)} ({share(e.share(j.seconds))}); whether they repeat earlier ones, "
-            "this log cannot tell: session ids would decide"
-        )
-    return (
-        f"Prompts are long with new content: their own prefill is {seconds(j.seconds)} of the mean "
-        f"TTFT of {seconds(e.mean)} ({share(e.share(j.seconds))}) and repeats nothing"
-    )
+        return tr(
+            "Prompts are long: their own prefill is {time} of the mean TTFT of {mean} ({part}); "
+            "whether they repeat earlier ones, this log cannot tell: session ids would decide",
+            time=seconds(j.seconds), mean=seconds(e.mean), part=share(e.share(j.seconds)),
+        )  # fmt: skip
+    return tr(
+        "Prompts are long with new content: their own prefill is {time} of the mean TTFT of {mean} "
+        "({part}) and repeats nothing",
+        time=seconds(j.seconds), mean=seconds(e.mean), part=share(e.share(j.seconds)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -91,16 +101,20 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "If the prompts belong to conversations, log session ids or cached tokens first: repeated "
-        "history looks the same without them.",
-        "Send less: retrieve fewer passages, cut tool output, compact; or prefill faster.",
-        "Use chunked prefill so that long prompts do not stall the short ones.",
+        mark(
+            "If the prompts belong to conversations, log session ids or cached tokens first: "
+            "repeated history looks the same without them."
+        ),
+        mark("Send less: retrieve fewer passages, cut tool output, compact; or prefill faster."),
+        mark("Use chunked prefill so that long prompts do not stall the short ones."),
     ),
     remedies=("history_compaction", "chunked_prefill"),
     weight=0.8,
     experiment=Experiment(
-        text="See what the slowest requests differ in: if new input is the cause, in their "
-        "uncached tokens, and not in the requests in flight.",
+        text=mark(
+            "See what the slowest requests differ in: if new input is the cause, in their "
+            "uncached tokens, and not in the requests in flight."
+        ),
         command="ttftdoctor contrast {log} --select 'ttft > p95'",
     ),
 )

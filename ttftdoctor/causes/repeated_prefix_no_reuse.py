@@ -5,6 +5,7 @@ from __future__ import annotations
 from ttftdoctor.causes import Cause, Judgement
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import judge_prefix
 from ttftdoctor.units import seconds, share
 
@@ -16,11 +17,12 @@ def judge(e: Evidence) -> Judgement:
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
-    return (
-        f"History is prefilled again on every turn: {share(e.repeated.recomputed_share)} of all "
-        f"prompt tokens were computed before, which is {seconds(j.seconds)} of the mean TTFT "
-        f"of {seconds(e.mean)} ({share(e.share(j.seconds))})"
-    )
+    return tr(
+        "History is prefilled again on every turn: {again} of all prompt tokens were computed "
+        "before, which is {time} of the mean TTFT of {mean} ({part})",
+        again=share(e.repeated.recomputed_share), time=seconds(j.seconds), mean=seconds(e.mean),
+        part=share(e.share(j.seconds)),
+    )  # fmt: skip
 
 
 CAUSE = Cause(
@@ -30,13 +32,17 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        "Switch on prefix caching and compare turn 2 with turn 1 (vLLM: "
-        "--enable-prefix-caching; llama.cpp: cache_prompt).",
-        "Log cached tokens per request, so that reuse is counted and not inferred.",
+        mark(
+            "Switch on prefix caching and compare turn 2 with turn 1 (vLLM: "
+            "--enable-prefix-caching; llama.cpp: cache_prompt)."
+        ),
+        mark("Log cached tokens per request, so that reuse is counted and not inferred."),
     ),
     remedies=("prefix_cache", "history_compaction"),
     experiment=Experiment(
-        text="Serve the same traffic for an hour with prefix caching on and log it as after.jsonl.",
+        text=mark(
+            "Serve the same traffic for an hour with prefix caching on and log it as after.jsonl."
+        ),
         command="ttftdoctor compare {log} after.jsonl --remedy prefix_cache",
     ),
 )

@@ -15,6 +15,7 @@ from ttftdoctor.comparisons.records import Comparison
 from ttftdoctor.diagnosis import Diagnosis
 from ttftdoctor.errors import InputError
 from ttftdoctor.intake import Log
+from ttftdoctor.language import tr
 from ttftdoctor.remedies import Settings
 from ttftdoctor.run import read, study, tool_version
 
@@ -74,7 +75,8 @@ def compare(
         found, examined = study(log, name, Settings(compact_to), draw=False)
         first = first or found
         sides.append(portrait_of(log, found, examined))
-        warnings += [f"{name}: {text}" for text in found.warnings]
+        which = tr("before") if name == "before" else tr("after")
+        warnings += [tr("{side}: {text}", side=which, text=text) for text in found.warnings]
     assert first is not None
     # What nobody did and nobody foretold is not held against what happened.
     foreseen = given or (None if remedy is None else foreseen_by(first))

@@ -19,7 +19,8 @@ from ttftdoctor.comparisons.records import (
 )
 from ttftdoctor.diagnosis import SCHEMA, Diagnosis, Gain, Interval, Population
 from ttftdoctor.errors import InputError, UsageError
-from ttftdoctor.units import milliseconds, seconds, share, signed_share
+from ttftdoctor.language import tr
+from ttftdoctor.units import count, milliseconds, seconds, share, signed_share
 
 #: The remedy that changes the length of prompts, so that length cannot be held equal.
 COMPACTION = "history_compaction"
@@ -170,21 +171,26 @@ def score(
     chosen = sorted(foreseen.remedies, key=lambda r: (r.id != remedy, -(r.gain_share or 0.0), r.id))
     notes = []
     if remedy is None and chosen:
-        notes.append("which of these was done is not said (--remedy): none is marked")
+        notes.append(tr("which of these was done is not said (--remedy): none is marked"))
     if remedy is not None and remedy not in {r.id for r in foreseen.remedies}:
-        notes.append(f"{remedy} was not predicted for this log")
+        notes.append(tr("{remedy} was not predicted for this log", remedy=remedy))
     if not chosen:
-        notes.append("nothing was predicted: no remedy fits, or the log determines no cost line")
+        notes.append(
+            tr("nothing was predicted: no remedy fits, or the log determines no cost line")
+        )
     today = foreseen.population
     level = before.population.ttft_mean_s
     if foreseen.source == "document" and level and today.ttft_mean_s:
         off = today.ttft_mean_s / level - 1
         if abs(off) > 0.02 or today.with_ttft != before.population.with_ttft:
             notes.append(
-                f"the prediction starts from another log: {today.with_ttft:,} requests with a "
-                f"mean of {seconds(today.ttft_mean_s)}, here {before.population.with_ttft:,} with "
-                f"{seconds(level)}; gains are compared as shares"
-            )
+                tr(
+                    "the prediction starts from another log: {n} requests with a mean of {mean}, "
+                    "here {here} with {level}; gains are compared as shares",
+                    n=count(today.with_ttft), mean=seconds(today.ttft_mean_s),
+                    here=count(before.population.with_ttft), level=seconds(level),
+                )
+            )  # fmt: skip
     return Hindcast(
         source=foreseen.source,
         remedy=remedy,
@@ -245,23 +251,30 @@ def _match(predicted: Interval | None, got: float, measured: Interval | None) ->
 
 def _text(gain: Gain, got: float, measured: Interval | None, match: Match) -> str:
     if gain.gain_share is None:
-        return "no gain was predicted"
-    said = f"predicted {signed_share(-gain.gain_share)}{_span(gain.interval)}, "
-    said += f"measured {signed_share(-got)}{_span(measured)}"
-    words = {
-        "within": "what was measured lies within the prediction",
-        "overlaps": "the two intervals overlap",
-        "missed": f"missed by {share(abs(gain.gain_share - got))} of the mean before",
-        "unknown": "no interval was predicted",
-    }
-    return f"{said}: {words[match]}"
+        return tr("no gain was predicted")
+    if match == "within":
+        found = tr("what was measured lies within the prediction")
+    elif match == "overlaps":
+        found = tr("the two intervals overlap")
+    elif match == "missed":
+        off = share(abs(gain.gain_share - got))
+        found = tr("missed by {off} of the mean before", off=off)
+    else:
+        found = tr("no interval was predicted")
+    return tr(
+        "predicted {predicted}, measured {measured}: {found}",
+        predicted=_change(gain.gain_share, gain.interval), measured=_change(got, measured),
+        found=found,
+    )  # fmt: skip
 
 
-def _span(gains: Interval | None) -> str:
-    """An interval of gains as changes of TTFT."""
+def _change(gain: float, gains: Interval | None) -> str:
+    """A gain and its interval as changes of TTFT."""
+    change = signed_share(-gain)
     if gains is None:
-        return ""
-    return f" ({signed_share(-gains[1])} to {signed_share(-gains[0])})"
+        return change
+    low, high = signed_share(-gains[1]), signed_share(-gains[0])
+    return tr("{change} ({low} to {high})", change=change, low=low, high=high)
 
 
 def _mechanism(remedy: str, inside: Mapping[str, Inside]) -> Mechanism | None:
@@ -270,10 +283,12 @@ def _mechanism(remedy: str, inside: Mapping[str, Inside]) -> Mechanism | None:
     ident, way = MECHANISMS[remedy]
     found = inside.get(ident)
     if found is None or found.moved == "unknown":
-        return Mechanism(None, "these logs do not show whether it worked the way it should")
+        return Mechanism(None, tr("these logs do not show whether it worked the way it should"))
     show = {"share": share, "s": seconds}.get(found.unit, milliseconds)
     figures = f"{found.title} {show(found.before)} → {show(found.after)}"
     if found.moved == way:
-        return Mechanism(True, f"it worked the way it should: {figures}")
-    verb = "rise" if way == "up" else "fall"
-    return Mechanism(False, f"not the way it should: {figures}, which did not {verb}")
+        return Mechanism(True, tr("it worked the way it should: {figures}", figures=figures))
+    text = tr("not the way it should: {figures}, which did not fall", figures=figures)
+    if way == "up":
+        text = tr("not the way it should: {figures}, which did not rise", figures=figures)
+    return Mechanism(False, text)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from ttftdoctor.comparisons.hindcast import COMPACTION, Foreseen, score
 from ttftdoctor.comparisons.records import (
+    ANSWERS,
+    VIEWS,
     Answer,
     Change,
     Comparison,
@@ -22,9 +24,11 @@ from ttftdoctor.comparisons.records import (
     Side,
     View,
     ViewName,
+    figure_name,
     two_lines,
 )
 from ttftdoctor.diagnosis import ACCOUNTS, Interval
+from ttftdoctor.language import listed, mark, tr
 from ttftdoctor.measure.mix import EXTRAS, Cell, Tally
 from ttftdoctor.measure.weigh import METRICS, Key, Weighed, covered, weigh
 from ttftdoctor.report import clean, title
@@ -66,7 +70,10 @@ class Portrait:
 
 @dataclass(frozen=True)
 class _Held:
-    """A way to cut cells: what is held equal, the key of a cell, and of a slope on length."""
+    """A way to cut cells: what is held equal, the key of a cell, and of a slope on length.
+
+    The words are English: they are names in the document, and translated where they are said.
+    """
 
     words: tuple[str, ...]
     key: Key
@@ -101,14 +108,15 @@ def judge(
     )  # fmt: skip
     refused = _refusal(a, b)
     if refused:
-        return _with(nothing, "refused", "Not compared: " + refused)
+        return _with(nothing, "refused", tr("Not compared: {why}", why=refused))
     fewest = min(before.tally.n, after.tally.n)
     if fewest < LEAST_ROWS:
-        which = "before" if before.tally.n <= after.tally.n else "after"
-        text = f"Cannot tell: only {count(fewest)} requests {which} have a TTFT"
+        which = tr("before") if before.tally.n <= after.tally.n else tr("after")
+        text = tr("Cannot tell: only {n} requests {side} have a TTFT", n=count(fewest), side=which)
         if fewest == 0:
-            text = f"Cannot tell: no request {which} has a TTFT"
-        return _with(nothing, "cannot_tell", text, f"at least {LEAST_ROWS} are needed on each side")
+            text = tr("Cannot tell: no request {side} has a TTFT", side=which)
+        needed = tr("at least {n} are needed on each side", n=LEAST_ROWS)
+        return _with(nothing, "cannot_tell", text, needed)
     by_length = remedy != COMPACTION
     same = before.tally.mark == after.tally.mark
     raw = weigh(before.tally, after.tally, _everything, None)
@@ -123,11 +131,12 @@ def judge(
             views.append(_view(name, found, words, exact, same=same))  # type: ignore[arg-type]
     if mix is None or mix.covered[0] < TOO_LITTLE:
         got = 0.0 if mix is None else mix.covered[0]
-        text = (
-            f"Cannot tell: only {share(got)} of the requests before have a counterpart after "
-            "of the same " + _and(held or ("turn", "input length"))
-        )
-        return _with(nothing, "cannot_tell", text, "the two logs hold different traffic",
+        text = tr(
+            "Cannot tell: only {part} of the requests before have a counterpart after of the same "
+            "{held}",
+            part=share(got), held=listed([tr(w) for w in held or ("turn", "input length")]),
+        )  # fmt: skip
+        return _with(nothing, "cannot_tell", text, tr("the two logs hold different traffic"),
                      views=tuple(views))  # fmt: skip
     inside = _inside(a, b, mix)
     basis, reasons, spoilt = _basis(before, after, mix, loaded, tuple(views), inside)
@@ -135,8 +144,8 @@ def judge(
     parts = _parts(before.tally, after.tally, mix, view)
     answer, headline = _answer(view, spoilt)
     if same:
-        headline = "No difference: both sides are the same requests"
-        told.append("before and after hold the same requests")
+        headline = tr("No difference: both sides are the same requests")
+        told.append(tr("before and after hold the same requests"))
     hindcast: Hindcast | None = None
     if foreseen is not None:
         hindcast = score(foreseen, remedy, view, {i.id: i for i in inside}, a)
@@ -172,9 +181,10 @@ def _with(
 
 def _refusal(a: Side, b: Side) -> str:
     """Why these logs must not be compared; empty if they may."""
-    for name, side in (("before", a), ("after", b)):
+    for name, side in ((tr("before"), a), (tr("after"), b)):
         if side.primary_cause == "measurement_artifact":
-            return f"what {name} logs is no TTFT ({clean(side.headline).rstrip('.')})"
+            why = clean(side.headline).rstrip(tr("."))
+            return tr("what {side} logs is no TTFT ({headline})", side=name, headline=why)
     return ""
 
 
@@ -186,35 +196,54 @@ def _guards(before: Portrait, after: Portrait) -> list[str]:
     formats = [sorted({i.format for i in s.inputs}) for s in (a, b)]
     if formats[0] != formats[1]:
         out.append(
-            f"the logs are of different formats ({clean(', '.join(formats[0]))}; "
-            f"{clean(', '.join(formats[1]))}): what counts as first token may differ"
-        )
+            tr(
+                "the logs are of different formats ({before}; {after}): what counts as first token "
+                "may differ",
+                before=clean(", ".join(formats[0])), after=clean(", ".join(formats[1])),
+            )
+        )  # fmt: skip
     clocks = [s.population.vantage for s in (a, b)]
     if clocks[0] != clocks[1] and None not in clocks:
         out.append(
-            f"the clock stood at the {clean(clocks[0])} before and at the {clean(clocks[1])} "
-            "after: the network is in one and not in the other"
-        )
+            tr(
+                "the clock stood at the {before} before and at the {after} after: the network is "
+                "in one and not in the other",
+                before=clean(clocks[0]), after=clean(clocks[1]),
+            )
+        )  # fmt: skip
     if a.models and b.models and not set(a.models) & set(b.models):
         out.append(
-            f"the models differ ({clean(', '.join(a.models), 80)}; "
-            f"{clean(', '.join(b.models), 80)}): "
-            "this compares two models, not one before and after a change"
-        )
+            tr(
+                "the models differ ({before}; {after}): this compares two models, not one before "
+                "and after a change",
+                before=clean(", ".join(a.models), 80), after=clean(", ".join(b.models), 80),
+            )
+        )  # fmt: skip
     if a.replicas and b.replicas and a.replicas != b.replicas:
-        out.append(f"{a.replicas} replicas before and {b.replicas} after served the traffic")
+        out.append(
+            tr(
+                "{before} replicas before and {after} after served the traffic",
+                before=a.replicas, after=b.replicas,
+            )
+        )  # fmt: skip
     rates = a.arrivals_per_s, b.arrivals_per_s
     unknown = demand_ratio(before.tally, after.tally) is None
     if fewest and unknown and rates[0] and rates[1] and abs(rates[1] / rates[0] - 1) > LOAD_SHARE:
         out.append(
-            f"{figure(rates[0])} requests a second before and {figure(rates[1])} after: load "
-            "differs and cannot be held equal without input tokens"
-        )
+            tr(
+                "{before} requests a second before and {after} after: load differs and cannot be "
+                "held equal without input tokens",
+                before=figure(rates[0]), after=figure(rates[1]),
+            )
+        )  # fmt: skip
     paths = {i.path for i in a.inputs} & {i.path for i in b.inputs}
-    out += [f"{clean(path, 200)} is on both sides" for path in sorted(paths)]
-    for name, portrait in (("before", before), ("after", after)):
-        if LEAST_ROWS <= portrait.tally.n < FEW_ROWS:
-            out.append(f"only {portrait.tally.n} requests {name} have a TTFT: intervals are wide")
+    out += [tr("{path} is on both sides", path=clean(path, 200)) for path in sorted(paths)]
+    for name, portrait in ((tr("before"), before), (tr("after"), after)):
+        n = portrait.tally.n
+        if LEAST_ROWS <= n < FEW_ROWS:
+            out.append(
+                tr("only {n} requests {side} have a TTFT: intervals are wide", n=n, side=name)
+            )
     return out
 
 
@@ -251,9 +280,9 @@ def _ways(before: Tally, after: Tally, *, by_length: bool, load: bool) -> list[_
 
     def way(of_route: bool, of_model: bool, turns: int, lengths: int, demands: int) -> _Held:
         words = [
-            *(["model"] if of_model else []), *(["route"] if of_route else []),
-            *(["turn"] if turn and turns else []),
-            *(["input length"] if length and lengths else []),
+            *([mark("model")] if of_model else []), *([mark("route")] if of_route else []),
+            *([mark("turn")] if turn and turns else []),
+            *([mark("input length")] if length and lengths else []),
             *(["demand"] if demands else []),
         ]  # fmt: skip
 
@@ -379,30 +408,47 @@ def _basis(
     reach = max(was, now) * (factor**STEEP - 1)
     if ratio < 1:
         reach = was * (1 - factor**-STEEP)
-    size = f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
-    if ratio >= 2:
-        size = f"{figure(ratio)} times the"
-    text = f"load differs: the typical request met {size} demand after"
+    text = _demand(ratio)
     if reach < LEAST_SHARE:
         if factor < 1 + LOAD_SHARE or waits is None:
             return "equal_mix", [], ""
-        small = f"waiting is at most {share(max(waits))} of TTFT on either side"
-        return "equal_mix", [f"{text}, but {small}"], ""
+        text = tr(
+            "{differs}, but waiting is at most {part} of TTFT on either side",
+            differs=text, part=share(max(waits)),
+        )  # fmt: skip
+        return "equal_mix", [text], ""
     name: ViewName = "equal_mix"
     if loaded is not None and loaded.covered[0] >= 0.5:
         name = "equal_mix_and_load"
-        text += (
-            f"; the answer rests on the {share(loaded.covered[0])} of before that met like demand"
-        )
+        text = tr(
+            "{differs}; the answer rests on the {part} of before that met like demand",
+            differs=text, part=share(loaded.covered[0]),
+        )  # fmt: skip
     change = next(v for v in views if v.name == name).changes[0]
     # Requests also wait for what came earlier than a minute before: what is left of a
     # difference in load looks like a change, but only where requests wait.
     pushed = change.answer == ("worse" if ratio > 1 else "better")
     if pushed and abs(change.share) <= reach and not _cost_moved(inside, change):
-        return name, [text], f"load went the same way, and little but waiting got {change.answer}"
+        spoilt = tr("load went the same way, and little but waiting got worse")
+        if change.answer == "better":
+            spoilt = tr("load went the same way, and little but waiting got better")
+        return name, [text], spoilt
     if name == "equal_mix" and abs(change.share) <= reach:
-        return name, [text], "load differs, and too few requests met like demand on both sides"
+        spoilt = tr("load differs, and too few requests met like demand on both sides")
+        return name, [text], spoilt
     return name, [text], ""
+
+
+def _demand(ratio: float) -> str:
+    """By how much demand after differs from that before."""
+    if ratio >= 2:
+        return tr(
+            "load differs: the typical request met {n} times the demand after", n=figure(ratio)
+        )
+    part = share(abs(ratio - 1))
+    if ratio > 1:
+        return tr("load differs: the typical request met {part} more demand after", part=part)
+    return tr("load differs: the typical request met {part} less demand after", part=part)
 
 
 def _cost_moved(inside: tuple[Inside, ...], change: Change) -> bool:
@@ -455,12 +501,12 @@ def _inside(a: Side, b: Side, mix: Weighed | None) -> tuple[Inside, ...]:
         for name in ACCOUNTS:
             out.append(_account(name, title(name), was[name], now[name], level))
         out.append(
-            _account("wait", "all waiting", sum(was[q] for q in _QUEUE),
+            _account("wait", tr("all waiting"), sum(was[q] for q in _QUEUE),
                      sum(now[q] for q in _QUEUE), level)
         )  # fmt: skip
         for ident, words, over in (
-            ("cached_share", "input served from a cache", "cached"),
-            ("recomputed_share", "input computed again", "recomputed"),
+            ("cached_share", tr("input served from a cache"), "cached"),
+            ("recomputed_share", tr("input computed again"), "recomputed"),
         ):
             x, y = (side[over] / side["input"] if side["input"] > 0 else None
                     for side in (was, now))  # fmt: skip
@@ -470,16 +516,16 @@ def _inside(a: Side, b: Side, mix: Weighed | None) -> tuple[Inside, ...]:
     p, q = a.cost_lines.prefill, b.cost_lines.prefill
     if p is not None and q is not None:
         out += [
-            line("prefill_fixed", "fixed part of the line", "ms",
+            line("prefill_fixed", tr("fixed part of the line"), "ms",
                   (p.fixed_ms, p.fixed_ms_interval), (q.fixed_ms, q.fixed_ms_interval)),
-            line("prefill_per_1k", "per 1,000 new tokens", "ms_per_1k_tokens",
+            line("prefill_per_1k", tr("per 1,000 new tokens"), "ms_per_1k_tokens",
                   (p.ms_per_1k_tokens, p.ms_per_1k_tokens_interval),
                   (q.ms_per_1k_tokens, q.ms_per_1k_tokens_interval)),
         ]  # fmt: skip
     d, e = a.cost_lines.decode, b.cost_lines.decode
     if d is not None and e is not None:
         fit_d, fit_e = ((f.ms_per_token, f.ms_per_token_interval) for f in (d, e))
-        out.append(_line("decode_per_token", "decode, per token", "ms", fit_d, fit_e))
+        out.append(_line("decode_per_token", tr("decode, per token"), "ms", fit_d, fit_e))
     return tuple(i for i in out if i.before is not None or i.after is not None)
 
 
@@ -522,60 +568,70 @@ def _untold(ident: str, words: str, unit: str, a: _Fit, b: _Fit) -> Inside:
 
 # --- words ----------------------------------------------------------------------------------------
 
-_BASIS = {
-    "raw": "as logged",
-    "equal_mix": "at equal mix",
-    "equal_mix_and_load": "at equal mix and load",
-}
-
 
 def _answer(view: View, spoilt: str) -> tuple[Answer, str]:
     mean = view.changes[0]
-    within = ""
+    size = signed_share(mean.share)
     if mean.interval is not None:
-        within = f" ({signed_share(mean.interval[0])} to {signed_share(mean.interval[1])})"
-    change = (
-        f"mean TTFT {seconds(mean.before_s)} → {seconds(mean.after_s)} {_BASIS[view.name]}, "
-        f"{signed_share(mean.share)}{within}"
-    )
+        low, high = (signed_share(end) for end in mean.interval)
+        size = tr("{change} ({low} to {high})", change=size, low=low, high=high)
+    change = tr(
+        "mean TTFT {before} → {after} {view}, {change}",
+        before=seconds(mean.before_s), after=seconds(mean.after_s), view=tr(VIEWS[view.name]),
+        change=size,
+    )  # fmt: skip
     if spoilt and mean.answer in ("better", "worse", "no_difference"):
-        return "cannot_tell", f"Cannot tell: {change}; but {spoilt}"
-    if mean.answer in ("better", "worse"):
-        return mean.answer, f"{mean.answer.capitalize()}: {change}"
+        text = tr("Cannot tell: {change}; but {spoilt}", change=change, spoilt=spoilt)
+        return "cannot_tell", text
+    if mean.answer == "better":
+        return mean.answer, tr("Better: {change}", change=change)
+    if mean.answer == "worse":
+        return mean.answer, tr("Worse: {change}", change=change)
     if mean.answer == "no_difference":
-        return mean.answer, f"No difference: {change}"
-    text = f"Cannot tell: {change}"
+        return mean.answer, tr("No difference: {change}", change=change)
     if mean.interval is None:
-        return "cannot_tell", text + "; too few sessions for an interval"
-    return "cannot_tell", text + "; the interval holds both a change that matters and none"
+        text = tr("Cannot tell: {change}; too few sessions for an interval", change=change)
+        return "cannot_tell", text
+    return "cannot_tell", tr(
+        "Cannot tell: {change}; the interval holds both a change that matters and none",
+        change=change,
+    )
 
 
 def _why(view: View, parts: Parts | None, before: Tally) -> list[str]:
     out = []
     if parts is not None and before.ttft is not None and before.ttft[0] > 0:
         was = before.ttft[0]
-        text = (
-            f"raw {signed_share(parts.raw_s / was)}: like for like "
-            f"{signed_share(parts.like_for_like_s / was)}, "
-            f"other traffic {signed_share(parts.mix_s / was)}"
-        )
+        told = [
+            tr("like for like {change}", change=signed_share(parts.like_for_like_s / was)),
+            tr("other traffic {change}", change=signed_share(parts.mix_s / was)),
+        ]
         if parts.load_s:
-            text += f", other load {signed_share(parts.load_s / was)}"
+            told.append(tr("other load {change}", change=signed_share(parts.load_s / was)))
         if abs(parts.outside_s) >= 0.001 * was:
-            text += f", requests without a counterpart {signed_share(parts.outside_s / was)}"
-        out.append(text)
+            alone = signed_share(parts.outside_s / was)
+            told.append(tr("requests without a counterpart {change}", change=alone))
+        raw = signed_share(parts.raw_s / was)
+        out.append(tr("raw {change}: {parts}", change=raw, parts=tr(", ").join(told)))
     others = [
-        f"{c.metric} {signed_share(c.share)} ({c.answer.replace('_', ' ')})"
+        tr(
+            "{figure} {change} ({answer})",
+            figure=figure_name(c.metric), change=signed_share(c.share),
+            answer=tr(ANSWERS[c.answer]),
+        )
         for c in view.changes[1:]
         if c.answer in ("better", "worse") and c.answer != view.changes[0].answer
-    ]
+    ]  # fmt: skip
     if others:
-        out.append("the mean is not all: " + ", ".join(others))
+        out.append(tr("the mean is not all: {others}", others=tr(", ").join(others)))
     smallest = view.changes[0].smallest_share
     if view.changes[0].answer == "cannot_tell" and smallest is not None:
         out.append(
-            f"the smallest slow-down these logs would have shown four times in five is "
-            f"{share(smallest)}; intervals shrink with the root of the number of sessions"
+            tr(
+                "the smallest slow-down these logs would have shown four times in five is {part}; "
+                "intervals shrink with the root of the number of sessions",
+                part=share(smallest),
+            )
         )
     return out
 
@@ -587,11 +643,10 @@ def _said(inside: Sequence[Inside]) -> tuple[str, ...]:
     accounts = [by[a] for a in ACCOUNTS if a in by and by[a].moved in ("up", "down")]
     accounts.sort(key=lambda i: -abs((i.after or 0) - (i.before or 0)))
     if accounts:
-        out.append(
-            "; ".join(f"{i.title} {seconds(i.before)} → {seconds(i.after)}" for i in accounts[:4])
-        )
+        moves = (f"{i.title} {seconds(i.before)} → {seconds(i.after)}" for i in accounts[:4])
+        out.append(tr("; ").join(moves))
     elif any(a in by and by[a].moved == "unchanged" for a in ACCOUNTS):
-        out.append("no account of the TTFT moved")
+        out.append(tr("no account of the TTFT moved"))
     for ident in ("cached_share", "recomputed_share"):
         i = by.get(ident)
         if i is not None and i.moved in ("up", "down"):
@@ -602,12 +657,12 @@ def _said(inside: Sequence[Inside]) -> tuple[str, ...]:
         if i is None or i.before is None or i.after is None:
             continue
         figures = f"{milliseconds(i.before)} → {milliseconds(i.after)}"
-        word = {"unchanged": "unchanged", "unknown": "not told apart"}.get(i.moved)
-        lines.append(f"{i.title} {word} ({figures})" if word else f"{i.title} {figures}")
+        text = f"{i.title} {figures}"
+        if i.moved == "unchanged":
+            text = tr("{name} unchanged ({figures})", name=i.title, figures=figures)
+        elif i.moved == "unknown":
+            text = tr("{name} not told apart ({figures})", name=i.title, figures=figures)
+        lines.append(text)
     if lines:
-        out.append("; ".join(lines))
+        out.append(tr("; ").join(lines))
     return tuple(out)
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]

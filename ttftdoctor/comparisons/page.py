@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ttftdoctor.comparisons.records import Change, Comparison, Prediction, View
-from ttftdoctor.comparisons.report import BADGES, sections, short_hindcast, who, without_word
+from ttftdoctor.comparisons.records import VIEWS, Comparison, Prediction, View, figure_name
+from ttftdoctor.comparisons.report import (
+    BADGES,
+    TITLES,
+    first_lists,
+    sections,
+    smallest_seen,
+    who,
+    without_word,
+)
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, Figure, drawn, figure, rounded
 from ttftdoctor.pages.heading import Proof, heading
 from ttftdoctor.pages.intervals import intervals
@@ -15,35 +24,32 @@ from ttftdoctor.pages.shell import brand, page
 from ttftdoctor.report import clean
 from ttftdoctor.units import seconds, share, signed_share
 
-_VIEWS = {
-    "raw": "as logged",
-    "equal_mix": "at equal mix",
-    "equal_mix_and_load": "at equal mix and load",
-}
-
 
 def render(c: Comparison) -> str:
     """The whole page."""
-    word, severity = BADGES[c.answer]
+    badge, severity = BADGES[c.answer]
+    word = tr(badge)
     made = (_levels(c), _changes(c), _parts(c), _hindcast(c))
     drawings = [one for drawing in made for one in _with_tables(c, drawing)]
-    lists = (("Why", c.reasons), ("Inside", c.said), ("Predicted", short_hindcast(c.hindcast)))
     boxes = "".join(
-        f"<section><h2>{name}</h2>{listed(map(sentence, lines), 'evidence')}</section>"
-        for name, lines in lists
-        if lines
+        f"<section><h2>{esc(name)}</h2>{listed(map(sentence, lines), 'evidence')}</section>"
+        for name, lines in first_lists(c)
     )
     body = [
         brand(c.version, [who(c)]),
         heading(word, severity, without_word(c), _facts(c), _proofs(c)),
         f'<div class="answer">{boxes}</div>' if boxes else "",
-        f'<section class="warnings"><h2>Warnings</h2>{listed(c.warnings)}</section>'
-        if c.warnings
-        else "",
-        f'<section class="part"><h2>Result</h2>{drawn(drawings)}</section>' if drawings else "",
-        f'<section class="part"><h2>Figures</h2>{_figures(c, drawings)}</section>',
+        _section("warnings", tr("Warnings"), listed(c.warnings)),
+        _section("part", tr("Result"), drawn(drawings) if drawings else ""),
+        _section("part", tr("Figures"), _figures(c, drawings)),
     ]
-    return page(f"{word.capitalize()}: TTFT before and after", "\n".join(body), drawings)
+    name = tr("{answer}: TTFT before and after", answer=word.capitalize())
+    return page(name, "\n".join(body), drawings)
+
+
+def _section(css: str, name: str, body: str) -> str:
+    """A part of the page; empty without a body."""
+    return f'<section class="{css}"><h2>{esc(name)}</h2>{body}</section>' if body else ""
 
 
 def _behind(c: Comparison, name: str) -> tuple[str, ...]:
@@ -51,7 +57,7 @@ def _behind(c: Comparison, name: str) -> tuple[str, ...]:
     level = c.basis or "raw"
     return {
         "levels": (level,),
-        "changes": tuple(view for view in _VIEWS if view != level),
+        "changes": tuple(view for view in VIEWS if view != level),
         "parts": ("parts",),
         "hindcast": ("hindcast",),
     }.get(name, ())
@@ -91,12 +97,14 @@ def _facts(c: Comparison) -> list[str]:
     view = _basis(c)
     if view is None:
         return []
-    out = [f"TTFT {_VIEWS[view.name]}"]
+    out = [tr(TITLES[view.name])]
     if view.name != "raw":
         out.append(
-            f"{share(view.covered_before)} of before and {share(view.covered_after)} of after "
-            "compared"
-        )
+            tr(
+                "{before} of before and {after} of after compared",
+                before=share(view.covered_before), after=share(view.covered_after),
+            )
+        )  # fmt: skip
     return [esc(fact) for fact in out]
 
 
@@ -104,22 +112,23 @@ def _proofs(c: Comparison) -> list[Proof]:
     """The change of the mean and of p95 with their intervals, and what the log shows raw."""
     view, raw = _basis(c), c.view("raw")
     out = []
-    for name in ("mean", "p95"):
-        change = view.of(name) if view is not None else None
-        if change is not None:
-            out.append(Proof(signed_share(change.share), f"{name} of TTFT{_between(change)}"))
+    for metric in ("mean", "p95"):
+        change = view.of(metric) if view is not None else None
+        if change is None:
+            continue
+        name = tr("{figure} of TTFT", figure=figure_name(metric))
+        if change.interval is not None:
+            low, high = (signed_share(end) for end in change.interval)
+            name = tr("{name}, 95 % interval {low} to {high}", name=name, low=low, high=high)
+        out.append(Proof(signed_share(change.share), name))
     plain = raw.of("mean") if raw is not None else None
     if plain is not None:
-        ends = f"{seconds(plain.before_s)} to {seconds(plain.after_s)}"
-        out.append(Proof(signed_share(plain.share), f"mean TTFT as logged, from {ends}"))
+        name = tr(
+            "mean TTFT as logged, from {before} to {after}",
+            before=seconds(plain.before_s), after=seconds(plain.after_s),
+        )  # fmt: skip
+        out.append(Proof(signed_share(plain.share), name))
     return out
-
-
-def _between(change: Change) -> str:
-    if change.interval is None:
-        return ""
-    low, high = change.interval
-    return f", 95 % interval {signed_share(low)} to {signed_share(high)}"
 
 
 def _levels(c: Comparison) -> Drawing | None:
@@ -127,27 +136,30 @@ def _levels(c: Comparison) -> Drawing | None:
     view = _basis(c) or c.view("raw")
     if view is None or not view.changes:
         return None
-    names = [change.metric for change in view.changes]
+    names = [figure_name(change.metric) for change in view.changes]
     notes = [[seconds(v.before_s), seconds(v.after_s), signed_share(v.share)] for v in view.changes]
-    hover = (
-        "%{x}: %{customdata[0]} before, %{customdata[1]} after<br>%{customdata[2]}<extra></extra>"
-    )
+    hover = tr(
+        "{name}: {before} before, {after} after",
+        name="%{x}", before="%{customdata[0]}", after="%{customdata[1]}",
+    )  # fmt: skip
     bars: list[Figure] = [
         {
             "type": "bar", "name": name, "x": names, "y": rounded(values),
-            "marker": {"color": colour}, "customdata": notes, "hovertemplate": hover,
+            "marker": {"color": colour}, "customdata": notes,
+            "hovertemplate": hover + "<br>%{customdata[2]}<extra></extra>",
         }
         for name, values, colour in (
-            ("before", [v.before_s for v in view.changes], "@fixed"),
-            ("after", [v.after_s for v in view.changes], "@new"),
+            (tr("before"), [v.before_s for v in view.changes], "@fixed"),
+            (tr("after"), [v.after_s for v in view.changes], "@new"),
         )
     ]  # fmt: skip
     mean = view.of("mean") or view.changes[0]
     return Drawing(
-        "levels", f"TTFT {_VIEWS[view.name]}",
-        f"The {mean.metric} of TTFT is {seconds(mean.before_s)} before and "
-        f"{seconds(mean.after_s)} after.",
-        figure(bars, "", "TTFT, seconds", height=320, barmode="group", bargap=0.35),
+        "levels", tr(TITLES[view.name]),
+        tr("The {figure} of TTFT is {before} before and {after} after.",
+           figure=figure_name(mean.metric), before=seconds(mean.before_s),
+           after=seconds(mean.after_s)),
+        figure(bars, "", tr("TTFT, seconds"), height=320, barmode="group", bargap=0.35),
     )  # fmt: skip
 
 
@@ -161,22 +173,19 @@ def _changes(c: Comparison) -> Drawing | None:
     ]
     if not rows:
         return None
-    names = [f"{change.metric}, {_VIEWS[view.name]}" for view, change in rows]
+    names = [
+        tr("{figure}, {view}", figure=figure_name(change.metric), view=tr(VIEWS[view.name]))
+        for view, change in rows
+    ]
     made = intervals(
         names,
         [change.share for _, change in rows],
         [change.interval or (change.share, change.share) for _, change in rows],
-        "change of TTFT, % of before",
+        tr("change of TTFT, % of before"),
     )
-    view = _basis(c)
-    mean = view.of("mean") if view is not None else None
-    reading = "Each line is a 95 % interval; one that does not meet 0 is a change."
-    if mean is not None and mean.smallest_share is not None:
-        reading += (
-            f" A rise of the mean by {share(mean.smallest_share)} would have been seen four times "
-            "in five."
-        )
-    return Drawing("changes", "Changes and their intervals", reading, made)
+    reading = tr("Each line is a 95 % interval; one that does not meet 0 is a change.")
+    reading += smallest_seen(_basis(c))
+    return Drawing("changes", tr("Changes and their intervals"), reading, made)
 
 
 def _parts(c: Comparison) -> Drawing | None:
@@ -185,11 +194,11 @@ def _parts(c: Comparison) -> Drawing | None:
         return None
     p = c.parts
     rows = [
-        ("the same traffic", p.like_for_like_s),
-        *([("other load", p.load_s)] if p.load_s else []),
-        ("other turns and lengths", p.mix_s),
-        ("without a counterpart", p.outside_s),
-        ("raw change", p.raw_s),
+        (tr("the same traffic"), p.like_for_like_s),
+        *([(tr("other load"), p.load_s)] if p.load_s else []),
+        (tr("other turns and lengths"), p.mix_s),
+        (tr("without a counterpart"), p.outside_s),
+        (tr("raw change"), p.raw_s),
     ]
     names = [name for name, _ in rows]
     trace = {
@@ -200,10 +209,10 @@ def _parts(c: Comparison) -> Drawing | None:
     }  # fmt: skip
     largest = max(rows[:-1], key=lambda row: abs(row[1]))
     return Drawing(
-        "parts", "Where the change of the mean comes from",
-        f"Of the raw change of {_signed(p.raw_s)} the largest part is {_signed(largest[1])}, by "
-        f"{largest[0]}.",
-        figure([trace], "mean TTFT, seconds", "", height=90 + 40 * len(rows), showlegend=False,
+        "parts", tr("Where the change of the mean comes from"),
+        tr("Of the raw change of {raw} the largest part is {part}, by {name}.",
+           raw=_signed(p.raw_s), part=_signed(largest[1]), name=largest[0]),
+        figure([trace], tr("mean TTFT, seconds"), "", height=90 + 40 * len(rows), showlegend=False,
                bargap=0.35, yaxis={"autorange": "reversed", "title": {"text": ""}}),
     )  # fmt: skip
 
@@ -224,15 +233,15 @@ def _hindcast(c: Comparison) -> Drawing | None:
         ends.append(_turned(p))
     done = next((p for p in rows if p.done and p.measured_share is not None), None)
     if done is not None:
-        names.append("measured")
+        names.append(tr("measured"))
         values.append(-(done.measured_share or 0.0))
         low, high = done.measured or (done.measured_share or 0.0, done.measured_share or 0.0)
         ends.append((-high, -low))
-    reading = " ".join(sentence(p.text) for p in rows if p.done) or (
+    reading = " ".join(sentence(p.text) for p in rows if p.done) or tr(
         "What was predicted of each remedy; which of them was done was not said (--remedy)."
     )
-    made = intervals(names, values, ends, "change of the mean TTFT, %")
-    return Drawing("hindcast", "Predicted and measured", reading, made)
+    made = intervals(names, values, ends, tr("change of the mean TTFT, %"))
+    return Drawing("hindcast", tr("Predicted and measured"), reading, made)
 
 
 def _turned(p: Prediction) -> tuple[float, float]:

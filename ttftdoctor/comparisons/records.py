@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ttftdoctor.diagnosis import CostLines, Input, Interval, Population, plain
+from ttftdoctor.language import mark, tr
 
 SCHEMA = "ttftdoctor.compare/1"
 
@@ -18,6 +19,25 @@ Answer = Literal["better", "worse", "no_difference", "cannot_tell", "refused"]
 ViewName = Literal["raw", "equal_mix", "equal_mix_and_load"]
 Moved = Literal["up", "down", "unchanged", "unknown"]
 Match = Literal["within", "overlaps", "missed", "unknown"]
+
+#: What the answers are called in a sentence or a cell.
+ANSWERS: dict[Answer, str] = {
+    "better": mark("better"),
+    "worse": mark("worse"),
+    "no_difference": mark("no difference"),
+    "cannot_tell": mark("cannot tell"),
+}
+#: What TTFT is seen by, behind a figure of it.
+VIEWS: dict[ViewName, str] = {
+    "raw": mark("as logged"),
+    "equal_mix": mark("at equal mix"),
+    "equal_mix_and_load": mark("at equal mix and load"),
+}
+
+
+def figure_name(metric: str) -> str:
+    """What people call a figure of TTFT: the mean has a name, percentiles are their own."""
+    return tr("mean") if metric == "mean" else metric
 
 
 @dataclass(frozen=True)

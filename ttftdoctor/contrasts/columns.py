@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, tr
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.measure.lines import tpot
 from ttftdoctor.measure.load import Load, load_of
@@ -27,48 +28,53 @@ ALIASES: dict[str, str] = {
     "start_us": "start", "time": "start",
 }  # fmt: skip
 
+#: How one column comes out of another.
+INSIDE, CONTAINS = mark("inside {column}"), mark("contains {column}")
+PART, FROM, GROWS = mark("part of {column}"), mark("from {column}"), mark("grows with {column}")
+AT_MOST, AT_LEAST = mark("at most {column}"), mark("at least {column}")
+
 #: Selecting by a column selects by these as well: they contain it, are inside it, or follow from
-#: it. The words say which.
+#: it. The words say which; ``column`` in them is the one that was selected by.
 RESTATES: dict[str, dict[str, str]] = {
-    "ttft": {
-        "e2e": "contains ttft", "queue": "inside ttft", "prefill": "inside ttft",
-        "load": "inside ttft",
-    },
+    "ttft": {"e2e": CONTAINS, "queue": INSIDE, "prefill": INSIDE, "load": INSIDE},
     "e2e": {
-        "ttft": "inside e2e", "decode": "inside e2e", "tpot": "from e2e", "queue": "inside e2e",
-        "prefill": "inside e2e", "load": "inside e2e", "output": "e2e grows with it",
+        "ttft": INSIDE, "decode": INSIDE, "tpot": FROM, "queue": INSIDE, "prefill": INSIDE,
+        "load": INSIDE, "output": mark("e2e grows with it"),
     },
-    "queue": {"ttft": "contains queue", "e2e": "contains queue"},
-    "prefill": {"ttft": "contains prefill", "e2e": "contains prefill"},
-    "load": {"ttft": "contains load", "e2e": "contains load"},
-    "decode": {"tpot": "decode per token", "e2e": "contains decode"},
-    "tpot": {"decode": "tpot times output", "e2e": "contains decode"},
-    "output": {"e2e": "grows with output", "decode": "grows with output"},
+    "queue": {"ttft": CONTAINS, "e2e": CONTAINS},
+    "prefill": {"ttft": CONTAINS, "e2e": CONTAINS},
+    "load": {"ttft": CONTAINS, "e2e": CONTAINS},
+    "decode": {"tpot": mark("decode per token"), "e2e": CONTAINS},
+    "tpot": {"decode": mark("tpot times output"), "e2e": mark("contains decode")},
+    "output": {"e2e": GROWS, "decode": GROWS},
     "input": {
-        "uncached": "input less cached", "cached": "at most input", "repeated": "at most input",
-        "recomputed": "at most input",
+        "uncached": mark("input less cached"), "cached": AT_MOST, "repeated": AT_MOST,
+        "recomputed": AT_MOST,
     },
     "uncached": {
-        "input": "at least uncached", "cached_share": "from uncached", "cached": "input less it",
-        "recomputed": "at most uncached",
+        "input": AT_LEAST, "cached_share": FROM, "cached": mark("input less it"),
+        "recomputed": AT_MOST,
     },
-    "cached": {
-        "cached_share": "from cached", "uncached": "input less cached", "recomputed": "from cached",
+    "cached": {"cached_share": FROM, "uncached": mark("input less cached"), "recomputed": FROM},
+    "cached_share": {
+        "cached": mark("from it"), "uncached": mark("from it"), "recomputed": mark("from it"),
     },
-    "cached_share": {"cached": "from it", "uncached": "from it", "recomputed": "from it"},
-    "repeated": {"recomputed": "repeated less cached"},
-    "recomputed": {"repeated": "at least recomputed", "uncached": "at least recomputed"},
-    "start": {"hour": "from start", "weekday": "from start"},
-    "hour": {"start": "hour is from it"},
-    "running": {"waiting": "part of running", "decoding": "part of running"},
-    "waiting": {"running": "contains waiting", "backlog": "the prompts of the waiting"},
-    "decoding": {"running": "contains decoding"},
-    "backlog": {"waiting": "whose prompts it counts", "running": "contains the waiting"},
+    "repeated": {"recomputed": mark("repeated less cached")},
+    "recomputed": {"repeated": AT_LEAST, "uncached": AT_LEAST},
+    "start": {"hour": FROM, "weekday": FROM},
+    "hour": {"start": mark("hour is from it")},
+    "running": {"waiting": PART, "decoding": PART},
+    "waiting": {"running": CONTAINS, "backlog": mark("the prompts of the waiting")},
+    "decoding": {"running": CONTAINS},
+    "backlog": {
+        "waiting": mark("whose prompts it counts"), "running": mark("contains the waiting"),
+    },
 }  # fmt: skip
 
 #: More different values than this, and more than one for ``ROWS_A_VALUE`` rows, are ids.
 MOST_VALUES = 50
 ROWS_A_VALUE = 5
+#: Values that are selected by, as those of a log are: they are not translated.
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Unit = Literal["s", "tokens", "share", "count", "instant", "text"]
@@ -185,9 +191,9 @@ def columns_of(log: Log) -> Table:
     have = named | ({"session"} if rows.session_grade == "linked" else set())
     notes = list(rows.notes)
     if manner().timezone is not None and rows.epoch_us is not None:
-        notes.append(f"times and hours are those of {_zone()}")
+        notes.append(tr("times and hours are those of {zone}", zone=_zone()))
     if "backlog" in numbers and not rows.cached_logged:
-        notes.append("backlog counts whole prompts: the log does not say what was cached")
+        notes.append(tr("backlog counts whole prompts: the log does not say what was cached"))
     return Table(
         n=rows.n,
         rows=rows,
@@ -222,36 +228,39 @@ def _numbers(rows: Rows, files: int) -> list[Number]:
     # Relative clocks of several files do not start together.
     timed = rows.order_known and (rows.epoch_us is not None or files == 1)
     return [
-        Number("ttft", "s", "time to first token", rows.ttft),
-        Number("e2e", "s", "time to last token", rows.e2e, after=True),
-        Number("tpot", "s", "time per output token after the first", tpot(rows), after=True),
-        Number("queue", "s", "queue time, as the server says", rows.queue),
-        Number("prefill", "s", "prefill time, as the server says", rows.prefill),
-        Number("decode", "s", "decode time, as the server says", rows.decode, after=True),
-        Number("load", "s", "time to load the model, as the server says", rows.load),
-        Number("input", "tokens", "prompt tokens, cached ones included", rows.inputs),
-        Number("uncached", "tokens", "prompt tokens not served from a cache", rows.inputs - cached),
-        Number("cached", "tokens", "prompt tokens served from a cache", cached),
-        Number("cached_share", "share", "part of the prompt served from a cache", part),
-        Number("cache_write", "tokens", "prompt tokens written to a cache", rows.written),
-        Number("repeated", "tokens", "prompt tokens an earlier request had computed",
+        Number("ttft", "s", tr("time to first token"), rows.ttft),
+        Number("e2e", "s", tr("time to last token"), rows.e2e, after=True),
+        Number("tpot", "s", tr("time per output token after the first"), tpot(rows), after=True),
+        Number("queue", "s", tr("queue time, as the server says"), rows.queue),
+        Number("prefill", "s", tr("prefill time, as the server says"), rows.prefill),
+        Number("decode", "s", tr("decode time, as the server says"), rows.decode, after=True),
+        Number("load", "s", tr("time to load the model, as the server says"), rows.load),
+        Number("input", "tokens", tr("prompt tokens, cached ones included"), rows.inputs),
+        Number("uncached", "tokens", tr("prompt tokens not served from a cache"),
+               rows.inputs - cached),
+        Number("cached", "tokens", tr("prompt tokens served from a cache"), cached),
+        Number("cached_share", "share", tr("part of the prompt served from a cache"), part),
+        Number("cache_write", "tokens", tr("prompt tokens written to a cache"), rows.written),
+        Number("repeated", "tokens", tr("prompt tokens an earlier request had computed"),
                rows.repeated if reuse else nothing),
-        Number("recomputed", "tokens", "repeated prompt tokens that were computed again",
+        Number("recomputed", "tokens", tr("repeated prompt tokens that were computed again"),
                rows.repeated - cached if reuse else nothing),
-        Number("output", "tokens", "tokens generated", rows.outputs, after=True),
-        Number("reasoning", "tokens", "tokens of hidden thinking", rows.reasoning, after=True),
-        Number("turn", "count", "place in the session",
+        Number("output", "tokens", tr("tokens generated"), rows.outputs, after=True),
+        Number("reasoning", "tokens", tr("tokens of hidden thinking"), rows.reasoning, after=True),
+        Number("turn", "count", tr("place in the session"),
                rows.turn if rows.session_grade != "none" else nothing),
-        Number("gap", "s", "idle time since the session's last answer", gap),
-        Number("backlog", "tokens", "uncached tokens ahead at arrival, same server", load.backlog),
-        Number("running", "count", "requests in flight at arrival, same server", load.running),
-        Number("waiting", "count", "of these, without a first token yet", load.waiting),
-        Number("decoding", "count", "of these, between first and last token", load.decoding),
-        Number("server_idle", "s", "time the server had had nothing to do", idle),
-        Number("attempts", "count", "tries behind the request", rows.attempts),
-        Number("start", "instant", "when the request arrived",
+        Number("gap", "s", tr("idle time since the session's last answer"), gap),
+        Number("backlog", "tokens", tr("uncached tokens ahead at arrival, same server"),
+               load.backlog),
+        Number("running", "count", tr("requests in flight at arrival, same server"), load.running),
+        Number("waiting", "count", tr("of these, without a first token yet"), load.waiting),
+        Number("decoding", "count", tr("of these, between first and last token"), load.decoding),
+        Number("server_idle", "s", tr("time the server had had nothing to do"), idle),
+        Number("attempts", "count", tr("tries behind the request"), rows.attempts),
+        Number("start", "instant", tr("when the request arrived"),
                rows.start if timed else nothing),
-        Number("hour", "count", f"hour of the day, {_zone()}", _hours(rows), ranked=False),
+        Number("hour", "count", tr("hour of the day, {zone}", zone=_zone()), _hours(rows),
+               ranked=False),
     ]  # fmt: skip
 
 
@@ -326,20 +335,20 @@ def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
     source = pl.Series([record.path for record in log.inputs], dtype=pl.String)
     file = source.gather(logged("source").cast(pl.Int64))
     return [
-        Text("model", "model that answered", logged("model")),
-        Text("replica", "server instance that did the prefill", logged("replica")),
-        Text("tenant", "customer, team or key", logged("tenant")),
-        Text("route", "path, gateway or endpoint", logged("route")),
-        Text("version", "build or release", logged("version")),
-        Text("hour", f"hour of the day, {_zone()}",
+        Text("model", tr("model that answered"), logged("model")),
+        Text("replica", tr("server instance that did the prefill"), logged("replica")),
+        Text("tenant", tr("customer, team or key"), logged("tenant")),
+        Text("route", tr("path, gateway or endpoint"), logged("route")),
+        Text("version", tr("build or release"), logged("version")),
+        Text("hour", tr("hour of the day, {zone}", zone=_zone()),
              numbered(_hours(rows), [f"{h:02d}:00" for h in range(24)])),
-        Text("weekday", f"day of the week, {_zone()}", numbered(days, _DAYS)),
-        Text("moved", "whether the replica is another than in the turn before",
+        Text("weekday", tr("day of the week, {zone}", zone=_zone()), numbered(days, _DAYS)),
+        Text("moved", tr("whether the replica is another than in the turn before"),
              numbered(rows.moved, ("no", "yes"))),
-        Text("streamed", "whether the answer was streamed", numbered(streamed, ("no", "yes"))),
-        Text("status", "how the request ended", status, after=True),
-        Text("vantage", "where the clock stood", logged("vantage")),
-        File("file", "the file the row is from", file),
-        Text("session", "conversation", logged("session_id"), ranked=False),
-        Text("request", "the request's own id", logged("request_id"), ranked=False),
+        Text("streamed", tr("whether the answer was streamed"), numbered(streamed, ("no", "yes"))),
+        Text("status", tr("how the request ended"), status, after=True),
+        Text("vantage", tr("where the clock stood"), logged("vantage")),
+        File("file", tr("the file the row is from"), file),
+        Text("session", tr("conversation"), logged("session_id"), ranked=False),
+        Text("request", tr("the request's own id"), logged("request_id"), ranked=False),
     ]  # fmt: skip

@@ -10,13 +10,15 @@ import numpy as np
 from ttftdoctor.choose import Only
 from ttftdoctor.contrasts.columns import ALIASES, RESTATES, Table, columns_of
 from ttftdoctor.contrasts.rank import MOST_ROWS, Sides, rank
-from ttftdoctor.contrasts.records import Contrasted, Example
+from ttftdoctor.contrasts.records import ITSELF, Contrasted, Example
 from ttftdoctor.contrasts.select import Rows, select, worded
 from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
+from ttftdoctor.language import tr, tr_n
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.report import clean
 from ttftdoctor.run import one_log, tool_version
+from ttftdoctor.units import count
 
 EXAMPLES = 5
 
@@ -73,41 +75,50 @@ def contrast_log(
     rows = Rows(table.n, table.named, ALIASES, table.absent, table.rows.epoch_us)
     chosen = select(expression, rows)
     selected = chosen.rows
-    means, named, unsure = chosen.means, chosen.named, chosen.unsure
+    means, named, unsure = [chosen.means], chosen.named, chosen.unsure
     rest = ~selected & ~unsure
     if against is not None:
         other = select(against, rows, "--against")
         rest = other.rows & ~selected
         unsure = ~selected & ~rest & (unsure | other.unsure)
         named = tuple(dict.fromkeys((*named, *other.named)))
-        means += f"; against {other.means}"
+        means.append(other.means)
     sides = Sides(np.flatnonzero(selected), np.flatnonzero(rest))
-    _enough(sides, table, named, means, min_rows)
-    restated = dict.fromkeys(named, "selected by it")
+    _enough(sides, table, named, "; against ".join(means), min_rows)
+    restated = dict.fromkeys(named, tr(ITSELF))
     for name in named:
         for other_name, why in RESTATES.get(name, {}).items():
-            restated.setdefault(other_name, why)
+            restated.setdefault(other_name, tr(why, column=name))
     found = rank(table, sides, restated, min_rows)
     notes = list(table.notes)
     if found.sampled:
         notes.append(
-            f"ranks are taken from {MOST_ROWS:,} rows of a side, spread evenly; counts and shares "
-            "from all"
+            tr(
+                "ranks are taken from {n} rows of a side, spread evenly; counts and shares from "
+                "all",
+                n=count(MOST_ROWS),
+            )
         )
     sessions = None
     if table.rows.session_grade != "none":
         sessions = len(np.unique(table.cluster[sides.selected]))
         if sessions < 5:
             notes.append(
-                f"the selected rows are from {sessions} session{'s' * (sessions > 1)}: no "
-                "intervals and no tests from fewer than five"
+                tr_n(
+                    "the selected rows are from {n} session: no intervals and no tests from fewer "
+                    "than five",
+                    "the selected rows are from {n} sessions: no intervals and no tests from fewer "
+                    "than five",
+                    sessions,
+                    n=sessions,
+                )
             )
     return Contrasted(
         version=tool_version(),
         inputs=log.inputs,
         select=expression,
         against=against,
-        means=means,
+        means=tr("; against ").join(means),
         rows=table.n,
         selected=len(sides.selected),
         rest=len(sides.rest),

@@ -15,8 +15,10 @@ import numpy as np
 
 from ttftdoctor.contrasts.columns import MOST_VALUES, ROWS_A_VALUE, Number, Table, Text
 from ttftdoctor.contrasts.records import Column, Cut, Held, Value
+from ttftdoctor.language import tr
 from ttftdoctor.measure.rows import Array, Index, Mask
 from ttftdoctor.stats import SEED, rank_correlation, thin
+from ttftdoctor.units import count
 
 #: Selected rows, and others, that ranks are taken from; of more an even sample.
 MOST_ROWS = 100_000
@@ -356,10 +358,10 @@ class _Ranking:
         values = column.values[self.at]
         known = np.isfinite(values)
         if not known.any():
-            return "not logged for these rows"
+            return tr("not logged for these rows")
         kept = values[known]
         if kept.min() == kept.max():
-            return "the same in all rows"
+            return tr("the same in all rows")
         return None
 
     def number(self, column: Number) -> Column:
@@ -380,7 +382,7 @@ class _Ranking:
         )
         self.scores[column.name] = values
         if min(m.sum(), k.sum()) < self.min_rows:
-            return replace(base, why="too few rows with a value")
+            return replace(base, why=tr("too few rows with a value"))
         return self._told(base, superiority(values[known], m[known], self.cluster[known]))
 
     def _told(self, base: Column, found: Superiority | None) -> Column:
@@ -392,19 +394,19 @@ class _Ranking:
             effect=found.effect,
             interval=found.interval,
             p_value=found.p_value,
-            why="from fewer than five sessions" if found.p_value is None else "",
+            why=tr("from fewer than five sessions") if found.p_value is None else "",
         )
 
     # categories
 
     def unfit_text(self, column: Text) -> str | None:
         if not column.ranked:
-            return "ids: told apart by nothing else"
+            return tr("ids: told apart by nothing else")
         used, _ = self._used(column)
         if len(used) < 2:
-            return "the same in all rows"
+            return tr("the same in all rows")
         if len(used) > MOST_VALUES and len(used) * ROWS_A_VALUE > len(self.whole):
-            return f"{len(used):,} different values: ids"
+            return tr("{n} different values: ids", n=count(len(used)))
         return None
 
     def category(self, column: Text) -> Column:

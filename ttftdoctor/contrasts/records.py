@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ttftdoctor.diagnosis import Input, Interval, plain
+from ttftdoctor.language import mark, tr
 
 SCHEMA = "ttftdoctor.contrast/1"
 
 #: ``finding``: differs; ``same``: no difference to be seen; ``selection``: what was selected by,
 #: or what contains it; ``unjudged``: too few values.
 Role = Literal["finding", "same", "selection", "unjudged"]
+#: Why a column that was selected by is part of the selection.
+ITSELF = mark("selected by it")
 
 
 @dataclass(frozen=True)
@@ -158,21 +161,31 @@ class Contrasted:
         data.update({f.name: plain(getattr(self, f.name)) for f in dataclasses.fields(self)})
         for name in ("version", "shown"):
             data.pop(name)
-        data["method"] = METHOD
+        data["method"] = {name: tr(text) for name, text in METHOD.items()}
         return data
 
 
 #: How the figures come about; part of the document, so that they travel with them.
 METHOD: dict[str, str] = {
-    "effect": "Cliff's delta (2 x probability of superiority - 1), ties count half; for a category "
-    "the same of its values put in order by their risk on the other sessions (five folds)",
-    "interval": "95 %, from placement values summed by session (delete-a-session jackknife in its "
-    "linear form; DeLong 1988, Obuchowski 1997), on the logit scale",
-    "p_value": "Mann-Whitney with correction for ties, its variance raised by the design effect of "
-    "sessions",
-    "p_adjusted": "Holm over all columns and all values tested (`tests` of them)",
-    "own": "the effect among rows alike in the columns held equal (up to 16, 12 and 4 parts), "
-    "strata weighted by m*k/(m+k)",
-    "finding": "adjusted p of at most 0.05 and an effect of at least 0.147 (Romano 2006: below it "
-    "is negligible), or a value with a lift of 1.5 (with less than 5 % of the selected rows: 3)",
+    "effect": mark(
+        "Cliff's delta (2 x probability of superiority - 1), ties count half; for a category the "
+        "same of its values put in order by their risk on the other sessions (five folds)"
+    ),
+    "interval": mark(
+        "95 %, from placement values summed by session (delete-a-session jackknife in its linear "
+        "form; DeLong 1988, Obuchowski 1997), on the logit scale"
+    ),
+    "p_value": mark(
+        "Mann-Whitney with correction for ties, its variance raised by the design effect of "
+        "sessions"
+    ),
+    "p_adjusted": mark("Holm over all columns and all values tested (`tests` of them)"),
+    "own": mark(
+        "the effect among rows alike in the columns held equal (up to 16, 12 and 4 parts), strata "
+        "weighted by m*k/(m+k)"
+    ),
+    "finding": mark(
+        "adjusted p of at most 0.05 and an effect of at least 0.147 (Romano 2006: below it is "
+        "negligible), or a value with a lift of 1.5 (with less than 5 % of the selected rows: 3)"
+    ),
 }

@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from ttftdoctor.errors import UsageError
+from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.report import clean
 from ttftdoctor.units import UNIT_WORDS, US_PER, figure, seconds, share
@@ -90,7 +91,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Chosen:
-    """The rows meant, those that cannot be told, the columns named, and the meaning in words."""
+    """The rows meant, those that cannot be told, the columns named, and the meaning in words.
+
+    The words are those of the expression itself, and not translated.
+    """
 
     rows: Mask
     unsure: Mask
@@ -530,7 +534,7 @@ def worded(value: float, unit: str, epoch_us: int | None) -> str:
         return share(value)
     if unit == "instant":
         if epoch_us is None:
-            return f"{seconds(value)} after the first row"
+            return tr("{time} after the first row", time=seconds(value))
         stamp = datetime.fromtimestamp(epoch_us / 1e6 + value, UTC)
         zone = manner().timezone
         if zone is not None:

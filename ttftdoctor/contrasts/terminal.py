@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import textwrap
-
-from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.table import Table as Grid
@@ -13,14 +9,14 @@ from rich.text import Text
 
 from ttftdoctor.contrasts import words
 from ttftdoctor.contrasts.records import Column, Contrasted, Value
+from ttftdoctor.language import tr
 from ttftdoctor.report import as_text, clean
-from ttftdoctor.report.terminal import show
+from ttftdoctor.report.terminal import show, wrap
 from ttftdoctor.units import share
 
 MEASURE = 100
 WIDE = 112
 ROWS = 12
-_UNIT = re.compile(r"(\d) (%|µs|ms|s|min|h|M|G)(?!\w)")
 
 
 def render(c: Contrasted, width: int = 80) -> str:
@@ -45,56 +41,57 @@ class _Page:
         banner.append(f"ttftdoctor {clean(c.version, 20)}", style="bold")
         banner.append(f"  {words.who(c)}")
         out: list[RenderableType] = [banner, Rule(style="dim", characters="─")]
-        out.append(self._named("Selected", clean(c.means, 600), style="bold"))
+        out.append(self._named(tr("Selected"), clean(c.means, 600), style="bold"))
         beside = words.aside(c)
         if beside:
             out.append(self._named("", beside))
         found = bool(c.findings)
-        out.append(self._named("Found", words.headline(c), style="bold" if found else ""))
+        out.append(self._named(tr("Found"), words.headline(c), style="bold" if found else ""))
         if c.cut is not None:
-            out.append(self._named("Best cut", words.cut_sentence(c.cut, c)))
+            out.append(self._named(tr("Best cut"), words.cut_sentence(c.cut, c)))
         if found:
-            out += self._section("What tells them apart")
+            out += self._section(tr("What tells them apart"))
             out.append(self._columns(c))
             hidden = len(c.findings) - c.shown
             if hidden > 0:
-                out.append(Text(f"… {hidden} more: --top, or --json", style="dim"))
+                more = tr("… {n} more: --top, or --json", n=hidden)
+                out.append(Text(more, style="dim"))
             held = words.held_sentence(c)
             if held:
                 out.append(self._paragraph(held))
         if words.telling(c):
-            out += self._section("Values with more than their share")
+            out += self._section(tr("Values with more than their share"))
             out.append(self._values(c))
         if c.examples:
-            out += self._section("Selected rows to look at")
-            out.append(self._paragraph(words.example_sentence(c) + "."))
+            out += self._section(tr("Selected rows to look at"))
+            out.append(self._paragraph(words.example_sentence(c)))
         named = words.groups(c)
         if named:
-            out += self._section("Other columns")
+            out += self._section(tr("Other columns"))
             for name, text in named:
-                out.append(self._paragraph(f"{name}: {text}.", hang=2))
-        out += self._section("What was read")
+                said = tr("{name}: {text}.", name=name, text=text)
+                out.append(self._paragraph(said, hang=2))
+        out += self._section(tr("What was read"))
         out += [self._paragraph(text, hang=2) for text in words.read_sentences(c)]
         out.append(self._paragraph(words.tests_sentence(c)))
         out += [self._paragraph(f"• {clean(note)}", hang=2) for note in c.notes]
         out += [self._paragraph(f"! {clean(warning)}", hang=2) for warning in c.warnings]
-        out += [Text(), self._paragraph(words.CAUTION)]
+        out += [Text(), self._paragraph(tr(words.CAUTION))]
         return out
 
     def _columns(self, c: Contrasted) -> RenderableType:
         wide = self.width >= WIDE
         shown = c.findings[: c.shown]
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        grid.add_column("column", no_wrap=True, overflow="ellipsis", max_width=20)
-        grid.add_column("selected", justify="right", no_wrap=True)
-        grid.add_column("others", justify="right", no_wrap=True)
-        grid.add_column("effect", justify="right", no_wrap=True)
+        grid.add_column(tr("column"), no_wrap=True, overflow="ellipsis", max_width=20)
+        for head in (tr("selected"), tr("others"), tr("effect")):
+            grid.add_column(head, justify="right", no_wrap=True)
         bar = 16 if wide else 8
         grid.add_column("", no_wrap=True, width=bar)
         if wide:
-            grid.add_column("95 % interval", justify="right", no_wrap=True)
+            grid.add_column(tr("95 % interval"), justify="right", no_wrap=True)
             grid.add_column("p", justify="right", no_wrap=True)
-        grid.add_column("own", justify="right", no_wrap=True)
+        grid.add_column(tr("own"), justify="right", no_wrap=True)
         grid.add_column("", overflow="fold")
         for column in shown:
             held = c.held is not None and column.column in c.held.columns
@@ -120,7 +117,8 @@ class _Page:
         name, told = clean(column.column, 40), self._told(column)
         if column.kind == "number" or not told:
             return name
-        return f"{name}: {words.value_name(told[0]) if len(told) == 1 else f'{len(told)} values'}"
+        value = words.value_name(told[0]) if len(told) == 1 else tr("{n} values", n=len(told))
+        return tr("{name}: {text}", name=name, text=value)
 
     def _told(self, column: Column) -> list[Value]:
         """The values that have more than their share, or the strongest one."""
@@ -151,23 +149,23 @@ class _Page:
 
     def _values(self, c: Contrasted) -> RenderableType:
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        grid.add_column("column", no_wrap=True)
-        grid.add_column("value", overflow="fold", max_width=max(16, self.width // 4))
-        for head in ("selected", "others", "lift", "of its rows selected"):
+        grid.add_column(tr("column"), no_wrap=True)
+        grid.add_column(tr("value"), overflow="fold", max_width=max(16, self.width // 4))
+        for head in (tr("selected"), tr("others"), tr("lift"), tr("of its rows selected")):
             grid.add_column(head, justify="right", no_wrap=True)
         found = words.telling(c)
         for column, v in found[:ROWS]:
             risk = share(v.risk)
             if v.risk_interval is not None:
-                low, high = v.risk_interval
-                risk += f" ({100 * low:.0f} to {100 * high:.0f} %)"
+                low, high = (f"{100 * end:.0f}" for end in v.risk_interval)
+                risk = tr("{part} ({low} to {high} %)", part=risk, low=low, high=high)
             grid.add_row(
                 Text(clean(column.column, 40)), Text(words.value_name(v)),
                 Text(share(v.share_selected)), Text(share(v.share_rest)),
                 Text(f"{v.lift:.1f}"), Text(risk),
             )  # fmt: skip
         if len(found) > ROWS:
-            grid.add_row(Text(f"… {len(found) - ROWS} more in --json", style="dim"))
+            grid.add_row(Text(tr("… {n} more in --json", n=len(found) - ROWS), style="dim"))
         return grid
 
     def _named(self, name: str, text: str, *, style: str = "") -> RenderableType:
@@ -175,7 +173,7 @@ class _Page:
         grid.add_column(width=9, no_wrap=True)
         room = self.measure - 10
         grid.add_column(max_width=room, overflow="fold")
-        grid.add_row(Text(name, style="bold cyan"), Text(_wrap(text, room), style=style))
+        grid.add_row(Text(name, style="bold cyan"), Text(wrap(text, room), style=style))
         return grid
 
     def _section(self, name: str) -> list[RenderableType]:
@@ -185,13 +183,4 @@ class _Page:
         ]
 
     def _paragraph(self, text: str, *, hang: int = 0) -> RenderableType:
-        return Text(_wrap(text, self.measure, hang), overflow="fold")
-
-
-def _wrap(text: str, width: int, hang: int = 0) -> str:
-    """Break a sentence into lines, keeping a number and its unit together."""
-    if cell_len(text) != len(text):
-        return text  # wide characters: the console itself breaks them
-    glued = _UNIT.sub("\\1\xa0\\2", text)
-    lines = textwrap.wrap(glued, width, subsequent_indent=" " * hang, break_on_hyphens=False)
-    return "\n".join(lines).replace("\xa0", " ")
+        return Text(wrap(text, self.measure, hang), overflow="fold")

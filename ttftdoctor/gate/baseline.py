@@ -8,6 +8,7 @@ prompt, no session id, no single request.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +20,7 @@ from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import InputError
 from ttftdoctor.gate.packed import coarse, exactly, number, pack, text, unpack, whole_number
 from ttftdoctor.gate.sketch import KINDS, WIDER, Counts, Facts, Line, Sketch
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.mix import TEXTS, Tally, pooled
 
 SCHEMA = "ttftdoctor.baseline/1"
@@ -49,6 +51,15 @@ OF_RUNS = (
 #: So many steps ahead are the classes of what is not TTFT.
 AHEAD = {"decode": 1, "queue": 2, "hits": 1, "again": 2}
 ENOUGH_RUNS = 3
+
+#: What may be given up to make a baseline small; a file keeps it in English, whoever writes it.
+_IN_CLUSTERS = mark("sessions in {clusters} clusters, {stretches} stretches of time a run")
+_IN_BINS = mark("TTFT in bins of {width} %")
+_WIDER = mark("classes of the mix made wider {n} times")
+_NOT_APART = {
+    "model": mark("models are not told apart"),
+    "route": mark("routes are not told apart"),
+}
 
 
 @dataclass(frozen=True)
@@ -136,13 +147,13 @@ class Baseline:
         if schema != SCHEMA:
             if isinstance(schema, str) and schema.startswith(SCHEMA.partition("/")[0]):
                 raise InputError(
-                    "this baseline is of another version",
+                    mark("this baseline is of another version"),
                     where=where,
                     why=f"it is {schema[:40]!r}, and this version reads {SCHEMA!r}",
                     help="write it again with: ttftdoctor baseline LOG",
                 )
             raise InputError(
-                "this is no baseline",
+                mark("this is no baseline"),
                 where=where,
                 why=f"it has no schema {SCHEMA!r}",
                 help="write one with: ttftdoctor baseline LOG -o ttft-baseline.json",
@@ -153,10 +164,10 @@ class Baseline:
             found = cls(text(data["label"]), tuple(_sketch(run) for run in runs), lost)
         except (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError) as e:
             raise InputError(
-                "this baseline is damaged", where=where, why=f"{type(e).__name__}: {e}"[:200]
+                mark("this baseline is damaged"), where=where, why=f"{type(e).__name__}: {e}"[:200]
             ) from None
         if not found.sketches:
-            raise InputError("this baseline holds no run", where=where)
+            raise InputError(mark("this baseline holds no run"), where=where)
         return found
 
     @classmethod
@@ -171,7 +182,7 @@ class Baseline:
         try:
             data = json.loads(written)
         except (ValueError, RecursionError):
-            raise InputError("this is no JSON document", where=where) from None
+            raise InputError(mark("this is no JSON document"), where=where) from None
         return cls.from_dict(data, where)
 
 
@@ -244,15 +255,27 @@ def _lost(had: tuple[str, ...], clusters: int, stretches: int, width: int, step:
 ]:  # fmt: skip
     out = list(had)
     if clusters < SIZES[0][0]:
-        out.append(f"sessions in {clusters} clusters, {stretches} stretches of time a run")
+        out.append(_IN_CLUSTERS.format(clusters=clusters, stretches=stretches))
     if width > 1:
-        out.append(f"TTFT in bins of {width} %")
+        out.append(_IN_BINS.format(width=width))
     if step:
-        out.append(f"classes of the mix made wider {step} times")
+        out.append(_WIDER.format(n=step))
     for name in TEXTS:
         if any(name in wider for wider in STEPS[:step]):
-            out.append(f"{name}s are not told apart")
+            out.append(_NOT_APART[name])
     return tuple(dict.fromkeys(out))
+
+
+def lost_said(kept: str) -> str:
+    """What was given up, from the English that a file keeps to the language spoken.
+
+    What no version of ours wrote is given as it is.
+    """
+    for made in (_IN_CLUSTERS, _IN_BINS, _WIDER, *_NOT_APART.values()):
+        found = re.fullmatch(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(made)), kept)
+        if found is not None:
+            return tr(made, **found.groupdict())
+    return kept
 
 
 # --- reading and writing --------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ttftdoctor.gate.packed import MOST_CLUSTERS, coarse
+from ttftdoctor.language import mark
 from ttftdoctor.measure.mix import Cell, Sums, Tally, alike
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.measure.weigh import (
@@ -64,9 +65,9 @@ _STEPS = {
     ),
 }  # fmt: skip
 _WORDS = {
-    "model": "model", "route": "route", "turn": "turn", "length": "input length",
-    "fresh": "new tokens", "demand": "demand", "running": "concurrency",
-    "beside": "prefill beside it",
+    "model": mark("model"), "route": mark("route"), "turn": mark("turn"),
+    "length": mark("input length"), "fresh": mark("new tokens"), "demand": mark("demand"),
+    "running": mark("concurrency"), "beside": mark("prefill beside it"),
 }  # fmt: skip
 
 #: From both sides along one way of clustering to a figure of each draw, shape (draws, 2).
@@ -107,7 +108,7 @@ def cut(before: Tally, after: Tally, what: str) -> tuple[Beside, tuple[str, ...]
 
     Returns
     -------
-    The cells, and in words what is equal in them; None where nothing is common.
+    The cells, and in English words what is equal in them; None where nothing is common.
     """
     enough = ENOUGH_COMPANY if what == "decode" else ENOUGH
     best: tuple[float, Key, Key, tuple[str, ...]] | None = None

@@ -22,9 +22,10 @@ from ttftdoctor.gate.rules import Policy, default_policy
 from ttftdoctor.gate.seen import Seen, seen_in
 from ttftdoctor.gate.sketch import Sketch, sketch_of
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, speaking, tr
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import read, study, tool_version
+from ttftdoctor.run import _mixed, _warnings, read, study, tool_version
 from ttftdoctor.sources import expand
 from ttftdoctor.sources.addresses import label as label_of
 
@@ -128,8 +129,8 @@ def check(
     version = tool_version()
     found = judge(before.baseline, after.baseline, asked.policy, version=version)
     warnings = [
-        *(f"baseline: {text}" for text in before.warnings),
-        *(f"now: {text}" for text in after.warnings),
+        *(tr("baseline: {warning}", warning=text) for text in before.warnings),
+        *(tr("now: {warning}", warning=text) for text in after.warnings),
     ]
     found = replace(found, warnings=tuple(dict.fromkeys([*found.warnings, *warnings])))
     if found.outcome != "fail":
@@ -214,7 +215,7 @@ class _Reader:
         whole, again = without_copies(parts[0] if len(parts) == 1 else merged(parts))
         if again:
             warnings.append(
-                f"{again} of the runs hold the same requests as another one: counted once"
+                tr("{n} of the runs hold the same requests as another one: counted once", n=again)
             )
         if label is not None:
             whole = replace(whole, label=label)
@@ -243,15 +244,19 @@ class _Reader:
         return seen
 
     def sketch(self, log: Log) -> tuple[Sketch, Seen, tuple[str, ...]]:
-        diagnosis, examined = study(log, "LOG", Settings())
-        seen = seen_in(diagnosis, examined)
+        # What is kept is English, whoever makes it; what is only said here is said anew.
+        with speaking("en"):
+            diagnosis, examined = study(log, "LOG", Settings())
+            seen = seen_in(diagnosis, examined)
+        evidence = examined.evidence
+        warnings = tuple(dict.fromkeys([*_mixed(log), *log.warnings, *_warnings(evidence)]))
         if isinstance(self.warm_up, bool):
             sketch = sketch_of(log, diagnosis, examined, warm_up=self.warm_up)
-            return sketch, seen, diagnosis.warnings
+            return sketch, seen, warnings
         rows, aside = without_head(examined.rows, self.warm_up)
         sketch = sketch_of(log, diagnosis, replace(examined, rows=rows), warm_up=False)
         sketch = replace(sketch, facts=replace(sketch.facts, warm_up=aside))
-        return sketch, seen, diagnosis.warnings
+        return sketch, seen, warnings
 
 
 def without_head(rows: Rows, seconds: float) -> tuple[Rows, int]:
@@ -296,10 +301,10 @@ def read_baseline(path: Path) -> Baseline:
     """
     try:
         if path.stat().st_size > _MOST_BYTES:
-            raise InputError("this baseline is too large to be one", where=str(path))
+            raise InputError(mark("this baseline is too large to be one"), where=str(path))
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError("cannot be read", where=str(path), why=error.strerror) from None
+        raise InputError(mark("cannot be read"), where=str(path), why=error.strerror) from None
     except UnicodeDecodeError:
-        raise InputError("this baseline is no UTF-8 text", where=str(path)) from None
+        raise InputError(mark("this baseline is no UTF-8 text"), where=str(path)) from None
     return Baseline.from_text(text, str(path))

@@ -24,7 +24,7 @@ import numpy as np
 from ttftdoctor.diagnosis import Interval, plain
 from ttftdoctor.errors import InputError
 from ttftdoctor.gate.baseline import Baseline
-from ttftdoctor.gate.judge import LEAST_ROWS, TOO_LITTLE, judge
+from ttftdoctor.gate.judge import LEAST_ROWS, TOO_LITTLE, demand_differs, judge, no_ttft
 from ttftdoctor.gate.metrics import METRICS, Metric
 from ttftdoctor.gate.records import Check, Checked, Unit
 from ttftdoctor.gate.rules import Policy, Rule, default_policy
@@ -39,7 +39,8 @@ from ttftdoctor.gate.trend import (
     slides,
     slope_of,
 )
-from ttftdoctor.gate.words import shown, signed
+from ttftdoctor.gate.words import baseline_of, clock_at, shown, signed
+from ttftdoctor.language import mark, tr, tr_n
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.report import clean
 from ttftdoctor.units import count, share, signed_share
@@ -224,8 +225,10 @@ def history_of(
     ordered, dated = _in_order(entries)
     if not dated and len(ordered) > 1:
         warnings.append(
-            "not every baseline knows when its log began: they are in order of their names, and "
-            "there is no slope a week"
+            tr(
+                "not every baseline knows when its log began: they are in order of their names, "
+                "and there is no slope a week"
+            )
         )
     usable: list[Entry] = []
     for entry in ordered:
@@ -249,9 +252,10 @@ def history_of(
         if not why:
             check = judge(newest.baseline, entry.baseline, policy, version=version)
             if check.outcome == "invalid":
-                why = (
-                    f"under {share(TOO_LITTLE)} of the newest one's requests have a counterpart of "
-                    "the same turn and length in it"
+                why = tr(
+                    "under {part} of the newest one's requests have a counterpart of the same turn "
+                    "and length in it",
+                    part=share(TOO_LITTLE),
                 )
             else:
                 kept.append(entry)
@@ -263,6 +267,7 @@ def history_of(
     baselines = tuple(_kept(e, c) for e, c in zip(kept, checks, strict=True))
     metrics = _trends(baselines, checks, weeks if dated else None)
     judged = len(kept) >= LEAST_POINTS
+    busy = sum(demand_differs(newest.baseline, entry.baseline) for entry in kept)
     return History(
         version=version,
         headline=_headline(metrics, baselines, judged=judged),
@@ -270,7 +275,7 @@ def history_of(
         metrics=metrics,
         judged=judged,
         set_aside=tuple(left),
-        notes=tuple(_notes(baselines, checks, metrics, judged=judged)),
+        notes=tuple(_notes(baselines, busy, metrics, judged=judged)),
         warnings=tuple(warnings),
     )
 
@@ -328,18 +333,21 @@ def _defect(baseline: Baseline) -> str:
     facts = [sketch.facts for sketch in baseline.sketches]
     sick = [f for f in facts if f.cause == "measurement_artifact"]
     if sick:
-        return f"what it holds is no TTFT ({clean(sick[0].headline, 200).rstrip('.')})"
+        return no_ttft(tr("what it holds is no TTFT"), sick[0].headline)
     n = sum(sketch.ttft.n for sketch in baseline.sketches)
     if n < LEAST_ROWS:
-        return f"only {count(n)} of its requests have a TTFT; at least {LEAST_ROWS} are needed"
-    return "" if all(f.settled for f in facts) else "it is nearly all warm-up"
+        return tr("only {n} of its requests have a TTFT; at least {least} are needed",
+                  n=count(n), least=LEAST_ROWS)  # fmt: skip
+    return "" if all(f.settled for f in facts) else tr("it is nearly all warm-up")
 
 
 def _twice(entry: Entry, others: Sequence[Entry]) -> str:
     """Whether another one holds the same requests, by what they sum up to."""
     marks = _marks(entry.baseline)
     same = next((o for o in others if marks == _marks(o.baseline)), None)
-    return "" if same is None else f"it holds the same requests as {clean(same.name, 200)}"
+    if same is None:
+        return ""
+    return tr("it holds the same requests as {other}", other=clean(same.name, 200))
 
 
 def _marks(baseline: Baseline) -> list[str]:
@@ -351,18 +359,21 @@ def _unlike(newest: Baseline, other: Baseline) -> str:
     models = set(newest.models), set(other.models)
     if all(models) and not models[0] & models[1]:
         names = [clean(", ".join(sorted(m)), 80) for m in models]
-        return f"its model is {names[1]}, that of the newest {names[0]}"
+        return tr("its model is {own}, that of the newest {newest}",
+                  own=names[1], newest=names[0])  # fmt: skip
     formats = [{i.format for i in side.inputs} for side in (newest, other)]
     if all(formats) and not formats[0] & formats[1]:
         names = [clean(", ".join(sorted(f)), 80) for f in formats]
-        return (
-            f"its log is of format {names[1]}, that of the newest {names[0]}: what counts as "
-            "first token may differ"
-        )
+        return tr(
+            "its log is of format {own}, that of the newest {newest}: what counts as first token "
+            "may differ",
+            own=names[1], newest=names[0],
+        )  # fmt: skip
     clocks = [{s.facts.vantage for s in side.sketches} - {None} for side in (newest, other)]
     if all(clocks) and not clocks[0] & clocks[1]:
-        names = [clean(", ".join(sorted(map(str, c))), 40) for c in clocks]
-        return f"its clock stood at the {names[1]}, that of the newest at the {names[0]}"
+        names = [clean(", ".join(clock_at(v) for v in sorted(map(str, c))), 40) for c in clocks]
+        return tr("its clock stood at the {own}, that of the newest at the {newest}",
+                  own=names[1], newest=names[0])  # fmt: skip
     return ""
 
 
@@ -486,7 +497,7 @@ def _trend(
         if line is not None:
             slope = Slope(line.per_week, (line.low, line.high), int(known[first]))
     trend = Trend(
-        metric=metric.id, title=metric.title, unit=metric.unit, worse=metric.worse,
+        metric=metric.id, title=tr(metric.title), unit=metric.unit, worse=metric.worse,
         limit=metric.limit, limit_share=metric.limit_share, levels=levels, slope=slope,
         drift=drift, steps=steps, suspected=suspected, says="",
     )  # fmt: skip
@@ -591,46 +602,88 @@ def moved_by(step: Step, unit: str) -> str:
 
 def called(label: str, start: str | None) -> str:
     """A baseline in words: ``v1.4 (2026-03-12)``."""
-    name = clean(label, 60)
-    return name if start is None else f"{name} ({start[:10]})"
+    return baseline_of(clean(label, 60), start)
+
+
+_SINCE = {
+    "worse": mark("worse since {baseline}: {change}, {before} → {after}"),
+    "better": mark("better since {baseline}: {change}, {before} → {after}"),
+}
+_MAY_BE = {
+    "worse": mark("may be worse since {baseline}: {change}, {before} → {after}, not proved"),
+    "better": mark("may be better since {baseline}: {change}, {before} → {after}, not proved"),
+}
+_DRIFTS = {
+    "worse": mark("drifts, and gets worse"),
+    "better": mark("drifts, and gets better"),
+}
+_HEADLINES = {
+    "worse": mark("Worse since {baseline}: {metric} {change} at equal mix"),
+    "better": mark("Better since {baseline}: {metric} {change} at equal mix"),
+}
+_SLOWLY = {
+    "worse": mark("Worse, slowly: {metric} drifts over {baselines}"),
+    "better": mark("Better, slowly: {metric} drifts over {baselines}"),
+}
+_NOT_PROVED = {
+    "worse": mark(
+        "Not proved: {metric} may be worse since {baseline} ({change} at equal mix); over "
+        "{baselines} that can still be chance"
+    ),
+    "better": mark(
+        "Not proved: {metric} may be better since {baseline} ({change} at equal mix); over "
+        "{baselines} that can still be chance"
+    ),
+}
+
+
+def _moving(text: str, step: Step, unit: str) -> str:
+    """A sentence about a step, with its figures."""
+    return tr(
+        text, baseline=called(step.label, step.start), change=moved_by(step, unit),
+        before=shown(step.before, unit), after=shown(step.after, unit),
+    )  # fmt: skip
 
 
 def _with_words(trend: Trend, known: int, *, judged: bool) -> Trend:
-    parts = []
-    for step in trend.steps:
-        parts.append(
-            f"{step.direction} since {called(step.label, step.start)}: "
-            f"{moved_by(step, trend.unit)}, {shown(step.before, trend.unit)} → "
-            f"{shown(step.after, trend.unit)}"
-        )
+    parts = [_moving(_SINCE[step.direction], step, trend.unit) for step in trend.steps]
     if trend.suspected is not None:
         step = trend.suspected
-        parts.append(
-            f"may be {step.direction} since {called(step.label, step.start)}: "
-            f"{moved_by(step, trend.unit)}, {shown(step.before, trend.unit)} → "
-            f"{shown(step.after, trend.unit)}, not proved"
-        )
+        parts.append(_moving(_MAY_BE[step.direction], step, trend.unit))
     if trend.drift is not None:
-        parts.append(f"drifts, and gets {trend.drift}")
+        parts.append(tr(_DRIFTS[trend.drift]))
     if not parts:
         if known < LEAST_POINTS:
-            some = "1 baseline" if known == 1 else f"{known} baselines"
-            parts.append(f"{some}: no change point is looked for below {LEAST_POINTS}")
+            parts.append(
+                tr_n(
+                    "{n} baseline: no change point is looked for below {least}",
+                    "{n} baselines: no change point is looked for below {least}",
+                    known, n=known, least=LEAST_POINTS,
+                )
+            )  # fmt: skip
         elif judged:
-            parts.append("no change")
+            parts.append(tr("no change"))
     slope = trend.slope
     if slope is not None and not slope.interval[0] <= 0 <= slope.interval[1]:
         low, high = (signed(end, trend.unit) for end in slope.interval)
-        since = " since then" if slope.since and trend.steps else ""
-        parts.append(f"{signed(slope.per_week, trend.unit)} a week{since} ({low} to {high})")
-    return replace(trend, says=f"{trend.title}: " + "; ".join(parts))
+        change = signed(slope.per_week, trend.unit)
+        if slope.since and trend.steps:
+            text = tr("{change} a week since then ({low} to {high})",
+                      change=change, low=low, high=high)  # fmt: skip
+        else:
+            text = tr("{change} a week ({low} to {high})", change=change, low=low, high=high)
+        parts.append(text)
+    return replace(
+        trend, says=tr("{metric}: {says}", metric=trend.title, says=tr("; ").join(parts))
+    )
 
 
 def _headline(metrics: Sequence[Trend], baselines: Sequence[Kept], *, judged: bool) -> str:
     n = len(baselines)
-    over = f"{n} baseline{'' if n == 1 else 's'}"
+    over = tr_n("{n} baseline", "{n} baselines", n, n=n)
     if not judged:
-        return f"Trend only: {over}; change points are looked for from {LEAST_POINTS} on"
+        return tr("Trend only: {baselines}; change points are looked for from {least} on",
+                  baselines=over, least=LEAST_POINTS)  # fmt: skip
     steps = [(t, t.steps[-1]) for t in metrics if t.steps]
     # The latest change first, of these what moved most in units of its limit.
     steps.sort(key=lambda p: (-p[1].at, -_moved(*p)))
@@ -639,28 +692,29 @@ def _headline(metrics: Sequence[Trend], baselines: Sequence[Kept], *, judged: bo
         sliding = [t for t in metrics if t.drift == direction]
         if not mine and not sliding:
             continue
-        names = {t.metric for t, _ in mine} | {t.metric for t in sliding}
-        more = f" (and {len(names) - 1} more metric{'' if len(names) == 2 else 's'})"
-        word = direction.capitalize()
         if mine:
             trend, step = mine[0]
-            return (
-                f"{word} since {called(step.label, step.start)}: {trend.title} "
-                f"{moved_by(step, trend.unit)} at equal mix"
-            ) + (more if len(names) > 1 else "")
-        return f"{word}, slowly: {sliding[0].title} drifts over {over}" + (
-            more if len(names) > 1 else ""
-        )
+            text = tr(
+                _HEADLINES[direction], baseline=called(step.label, step.start), metric=trend.title,
+                change=moved_by(step, trend.unit),
+            )  # fmt: skip
+        else:
+            text = tr(_SLOWLY[direction], metric=sliding[0].title, baselines=over)
+        more = len({t.metric for t, _ in mine} | {t.metric for t in sliding}) - 1
+        if not more:
+            return text
+        return tr_n("{headline} (and {n} more metric)", "{headline} (and {n} more metrics)",
+                    more, headline=text, n=more)  # fmt: skip
     doubts = [(t, t.suspected) for t in metrics if t.suspected is not None]
     if doubts:
         doubts.sort(key=lambda p: (p[1].direction != "worse", -_moved(*p)))
         trend, step = doubts[0]
-        return (
-            f"Not proved: {trend.title} may be {step.direction} since "
-            f"{called(step.label, step.start)} ({moved_by(step, trend.unit)} at equal mix); over "
-            f"{over} that can still be chance"
-        )
-    return f"No change in {len(metrics)} metrics over {over}"
+        return tr(
+            _NOT_PROVED[step.direction], metric=trend.title,
+            baseline=called(step.label, step.start), change=moved_by(step, trend.unit),
+            baselines=over,
+        )  # fmt: skip
+    return tr("No change in {n} metrics over {baselines}", n=len(metrics), baselines=over)
 
 
 def _moved(trend: Trend, step: Step) -> float:
@@ -669,30 +723,37 @@ def _moved(trend: Trend, step: Step) -> float:
 
 
 def _notes(
-    baselines: Sequence[Kept], checks: Sequence[Check], metrics: Sequence[Trend], *, judged: bool
+    baselines: Sequence[Kept], busy: int, metrics: Sequence[Trend], *, judged: bool
 ) -> list[str]:
+    """How to read it; ``busy`` baselines met other demand than the newest."""
     newest = baselines[-1]
     out = [
-        f"levels are at the traffic mix of {called(newest.label, newest.start)}; intervals are of "
-        "the difference from it"
+        tr(
+            "levels are at the traffic mix of {baseline}; intervals are of the difference from it",
+            baseline=called(newest.label, newest.start),
+        )
     ]
-    busy = sum(any(n.startswith("demand differs") for n in c.notes) for c in checks)
     if busy:
         out.append(
-            f"{busy} of {len(baselines)} baselines met other demand than the newest; where enough "
-            "requests met alike demand it is held equal"
-        )
+            tr(
+                "{n} of {all} baselines met other demand than the newest; where enough requests "
+                "met alike demand it is held equal",
+                n=busy, all=len(baselines),
+            )
+        )  # fmt: skip
     least = min((k.covered_share for k in baselines if k.covered_share is not None), default=1.0)
     if least < 1:
         out.append(
-            f"at least {share(least)} of the newest one's requests have a counterpart in each"
-        )
+            tr("at least {part} of the newest one's requests have a counterpart in each",
+               part=share(least))
+        )  # fmt: skip
     if judged:
-        out.append(
-            f"a change point holds in a permutation test over all {len(metrics)} metrics (a false "
-            f"one in {round(1 / ALPHA)} histories at most), lasts for {LEAST_SIDE} baselines, and "
-            "exceeds the limits of its metric"
-        )
+        text = tr(
+            "a change point holds in a permutation test over all {metrics} metrics (a false one in "
+            "{n} histories at most), lasts for {least} baselines, and exceeds the limits of its "
+            "metric",
+            metrics=len(metrics), n=round(1 / ALPHA), least=LEAST_SIDE,
+        )  # fmt: skip
     else:
-        out.append(f"below {LEAST_POINTS} baselines levels are shown, and nothing is judged")
-    return out
+        text = tr("below {n} baselines levels are shown, and nothing is judged", n=LEAST_POINTS)
+    return [*out, text]

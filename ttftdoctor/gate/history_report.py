@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.table import Table as Grid
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from ttftdoctor.gate.history import History, Level, Trend, called, moved_by
 from ttftdoctor.gate.words import shown, signed
+from ttftdoctor.language import mark, tr, tr_n
 from ttftdoctor.report import Severity, Table, as_text, clean, table
 from ttftdoctor.report.json_report import text_of
 from ttftdoctor.report.markdown import escape, fitted, fold, listed, table_of
@@ -27,22 +29,22 @@ ROWS = 40
 #: Metrics of the table of levels, in order; as many as there is room for.
 _LEVELS = ("ttft_mean", "ttft_p95", "prefill_slope", "decode_per_token", "hit_share")
 _SHORT = {
-    "ttft_mean": "mean", "ttft_p95": "p95", "prefill_slope": "per 1k tok",
-    "decode_per_token": "decode", "hit_share": "cached",
+    "ttft_mean": mark("mean"), "ttft_p95": "p95", "prefill_slope": mark("per 1k tok"),
+    "decode_per_token": mark("decode"), "hit_share": mark("cached"),
 }  # fmt: skip
 
 
 def badge(found: History) -> tuple[str, Severity, str]:
     """The answer in a word, how it is coloured, and its sign."""
     if not found.judged:
-        return "TREND ONLY", "unknown", "❔"
+        return tr("TREND ONLY"), "unknown", "❔"
     if found.moved("worse"):
-        return "WORSE", "bad", "🔴"
+        return tr("WORSE"), "bad", "🔴"
     if found.moved("better"):
-        return "BETTER", "good", "✅"
+        return tr("BETTER"), "good", "✅"
     if found.unproved:
-        return "NOT PROVED", "unknown", "❔"
-    return "STEADY", "good", "✅"
+        return tr("NOT PROVED"), "unknown", "❔"
+    return tr("STEADY"), "good", "✅"
 
 
 def sparkline(trend: Trend, width: int, *, plain: bool = False) -> str:
@@ -84,7 +86,10 @@ def _mean(values: Sequence[float]) -> float:
 
 def trend_table(found: History, *, spark: int, wide: bool = True, plain: bool = False) -> Table:
     """A row a metric: its course, where it began and where it is, and what it does a week."""
-    columns = ["metric", "trend", "first", "now", *(["raw now"] if wide else []), "a week", "since"]
+    columns = [
+        tr("metric"), tr("trend"), tr("first"), tr("now"), *([tr("raw now")] if wide else []),
+        tr("a week"), tr("since"),
+    ]  # fmt: skip
     rows = []
     for t in sorted(found.metrics, key=_order):
         first = next((level for level in t.levels if level is not None), None)
@@ -99,7 +104,7 @@ def trend_table(found: History, *, spark: int, wide: bool = True, plain: bool = 
                 _since(found, t, 40 if wide else 22),
             ]
         )
-    return table("trends", "Metrics at equal mix", columns, rows, left=(0, 1, len(columns) - 1))
+    return table("trends", tr("Metrics at equal mix"), columns, rows, left=(0, 1, len(columns) - 1))
 
 
 def _order(trend: Trend) -> int:
@@ -130,23 +135,23 @@ def _a_week(trend: Trend) -> str | None:
 
 def _since(found: History, trend: Trend, room: int) -> str | None:
     if trend.drift is not None:
-        return f"drifts, {trend.drift}"
+        return tr("drifts, worse") if trend.drift == "worse" else tr("drifts, better")
     step = trend.steps[-1] if trend.steps else trend.suspected
     if step is None:
         return None
-    label = found.baselines[step.at].label
-    doubt = "" if trend.steps else "? "
-    return f"{doubt}{moved_by(step, trend.unit)} since {cut(clean(label, 60), room - 12)}"
+    label = cut(clean(found.baselines[step.at].label, 60), room - 12)
+    text = tr("{change} since {baseline}", change=moved_by(step, trend.unit), baseline=label)
+    return text if trend.steps else f"? {text}"
 
 
 def level_table(found: History, *, columns: int, intervals: bool = True) -> Table:
     """A row a baseline, the newest first: levels with intervals, and the raw mean beside."""
     chosen = [t for name in _LEVELS for t in found.metrics if t.metric == name][:columns]
-    heads = ["baseline", "from", "requests", "matched"]
+    heads = [tr("baseline"), tr("from"), tr("requests"), tr("matched")]
     for t in chosen:
-        heads.append(_SHORT[t.metric])
+        heads.append(tr(_SHORT[t.metric]))
         if t.metric == "ttft_mean":
-            heads += [*(["95 %"] if intervals else []), "raw"]
+            heads += [*([tr("95 %")] if intervals else []), tr("raw")]
     rows: list[list[str | None]] = []
     places = range(len(found.baselines) - 1, max(-1, len(found.baselines) - 1 - ROWS), -1)
     for at in places:
@@ -167,14 +172,15 @@ def level_table(found: History, *, columns: int, intervals: bool = True) -> Tabl
                 row.append(raw)
         rows.append(row)
     hidden = len(found.baselines) - len(rows)
-    note = f"{hidden} older ones are in the JSON document." if hidden else ""
-    return table("levels", "Baselines", heads, rows, left=(0, 1), note=note)
+    note = tr("{n} older ones are in the JSON document.", n=hidden) if hidden else ""
+    return table("levels", tr("Baselines"), heads, rows, left=(0, 1), note=note)
 
 
 def _interval(trend: Trend, level: Level | None) -> str | None:
     if level is None or level.interval is None:
         return None
-    return " to ".join(shown(end, trend.unit) for end in level.interval)
+    low, high = (shown(end, trend.unit) for end in level.interval)
+    return tr("{low} to {high}", low=low, high=high)
 
 
 def changes(found: History) -> list[str]:
@@ -185,16 +191,21 @@ def changes(found: History) -> list[str]:
 
 def left_out(found: History) -> list[str]:
     """What is not in the history, and why."""
-    return [f"{clean(s.name, 200)}: {clean(s.why, 400)}" for s in found.set_aside]
+    return [
+        tr("{name}: {why}", name=clean(s.name, 200), why=clean(s.why, 400)) for s in found.set_aside
+    ]
 
 
 def who(found: History) -> str:
     """The history in a few words."""
     first, last = found.baselines[0], found.baselines[-1]
-    text = f"{count(len(found.baselines))} baseline{'' if len(found.baselines) == 1 else 's'}"
-    if first is not last:
-        text += f", {called(first.label, first.start)} to {called(last.label, last.start)}"
-    return text
+    n = len(found.baselines)
+    text = tr_n("{n} baseline", "{n} baselines", n, n=count(n))
+    if first is last:
+        return text
+    return tr("{baselines}, {first} to {last}", baselines=text,
+              first=called(first.label, first.start),
+              last=called(last.label, last.start))  # fmt: skip
 
 
 def _without_word(found: History) -> str:
@@ -202,7 +213,7 @@ def _without_word(found: History) -> str:
     word, _, _ = badge(found)
     text = found.headline
     if text.upper().startswith(word):
-        text = text[len(word) :].lstrip(" ,:")
+        text = text[len(word) :].lstrip(" ,:，：")
     return clean(text[:1].upper() + text[1:])
 
 
@@ -232,19 +243,19 @@ class _Sheet(Page):
             out += [Text(), self._table(trends, limit=100, widest=44 if wide else 24)]
         said = changes(h)
         if said:
-            out += [Text(), self._listed("Changes", said, marks=True)]
+            out += [Text(), self._listed(tr("Changes"), said, marks=True)]
         levels = level_table(h, columns=5 if wide else 2, intervals=wide)
         out += self._section(levels.title)
         out.append(self._table(levels, limit=100))
         out += [self._paragraph(f"{self.dot} {clean(note)}", hang=2) for note in h.notes]
         skipped = left_out(h)
         if skipped:
-            out += self._section("Set aside")
+            out += self._section(tr("Set aside"))
             out += [self._paragraph(f"! {line}", hang=2) for line in skipped]
         if h.warnings:
-            out += self._section("Warnings")
+            out += self._section(tr("Warnings"))
             out += [self._paragraph(f"! {clean(line)}", hang=2) for line in h.warnings]
-        out += self._section("In short")
+        out += self._section(tr("In short"))
         out.append(self._paragraph(clean(h.headline)))
         return out
 
@@ -252,24 +263,28 @@ class _Sheet(Page):
         word, severity, _ = badge(h)
         banner = Text()
         banner.append(f"ttftdoctor {clean(h.version, 20)}", style="bold")
-        banner.append(f"  {cut(who(h), self.measure - len(banner) - 2)}")
-        mark = f" {word} "
-        room = self.measure - len(mark) - 1
+        banner.append(f"  {cut(who(h), self.measure - banner.cell_len - 2)}")
+        sign = f" {word} "
+        room = self.measure - cell_len(sign) - 1
         grid = Grid.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)
         grid.add_column(max_width=room, overflow="fold")
         said = wrap(cut(_without_word(h), 4 * self.measure), room)
-        grid.add_row(Text(mark, style=STYLE[severity]), Text(said, style="bold"))
+        grid.add_row(Text(sign, style=STYLE[severity]), Text(said, style="bold"))
         return [banner, Rule(style="dim", characters="─"), grid]
 
 
 def render_markdown(found: History) -> str:
     """A comment or a page of a wiki: the answer and the metrics, the levels folded below."""
     word, _, sign = badge(found)
-    head = [f"### {sign} {word}: {escape(_without_word(found))}", escape(who(found))]
+    head = [
+        tr("### {sign} {word}: {headline}", sign=sign, word=word,
+           headline=escape(_without_word(found))),
+        escape(who(found)),
+    ]  # fmt: skip
     said = changes(found)
     if said:
-        head.append("**Changes**\n\n" + listed(said))
+        head.append("**" + tr("Changes") + "**\n\n" + listed(said))
     details = []
     if found.metrics:
         trends = trend_table(found, spark=24)
@@ -279,10 +294,10 @@ def render_markdown(found: History) -> str:
     details.append((levels.title, fold(levels.title, body)))
     skipped = left_out(found)
     if skipped:
-        details.append(("Set aside", fold("Set aside", listed(skipped[:50]))))
+        details.append((tr("Set aside"), fold(tr("Set aside"), listed(skipped[:50]))))
     if found.warnings:
-        details.append(("Warnings", "**Warnings**\n\n" + listed(found.warnings)))
-    details.append(("version", f"ttftdoctor {escape(found.version, 40)}"))
+        details.append((tr("Warnings"), "**" + tr("Warnings") + "**\n\n" + listed(found.warnings)))
+    details.append((tr("version"), f"ttftdoctor {escape(found.version, 40)}"))
     return fitted(head, details)
 
 

@@ -34,7 +34,7 @@ import numpy as np
 
 from ttftdoctor.diagnosis import ACCOUNTS
 from ttftdoctor.errors import UsageError
-from ttftdoctor.gate.baseline import Baseline
+from ttftdoctor.gate.baseline import Baseline, lost_said
 from ttftdoctor.gate.estimate import Estimate, holm, rates
 from ttftdoctor.gate.even import (
     ENOUGH_RUNS,
@@ -49,7 +49,8 @@ from ttftdoctor.gate.lines import Part, line_estimate
 from ttftdoctor.gate.metrics import METRICS, QUANTILE, Metric
 from ttftdoctor.gate.records import Check, Checked, Outcome, Population, Scope
 from ttftdoctor.gate.rules import Budget, Policy, Rule
-from ttftdoctor.gate.words import shown, signed
+from ttftdoctor.gate.words import clock_at, shown, signed
+from ttftdoctor.language import listed, spoken, tr
 from ttftdoctor.measure.mix import EXTRAS, LENGTH_FROM, MOMENTS, Cell, Tally
 from ttftdoctor.measure.rows import Array
 from ttftdoctor.measure.weigh import Beside, Pair
@@ -103,7 +104,7 @@ def judge(baseline: Baseline, current: Baseline, policy: Policy, *, version: str
     )  # fmt: skip
     reasons = _refusals(sides)
     if reasons:
-        text = f"Not compared: {reasons[0]}"
+        text = tr("Not compared: {why}", why=reasons[0])
         return replace(empty, headline=text, reasons=tuple(reasons[1:]))
     found = [_unsure(sides, _checked(sides, rule)) for rule in policy.rules]
     found += [_budgeted(sides, budget) for budget in policy.budgets]
@@ -180,6 +181,11 @@ class _Sides:
             self.cuts[key] = None if both is None else cut(*both, what)
         return self.cuts[key]
 
+    @property
+    def named(self) -> tuple[tuple[str, Baseline], tuple[str, Baseline]]:
+        """Both, with what each is called in a sentence."""
+        return (tr("baseline"), self.baseline), (tr("current side"), self.current)
+
     @cached_property
     def covered(self) -> tuple[float, float]:
         """The share of each side's requests that have a counterpart."""
@@ -227,6 +233,22 @@ def _tokens_a_second(side: Baseline) -> float | None:
     return tokens / sum(span or 0.0 for span in spans) or None
 
 
+def no_ttft(text: str, headline: str) -> str:
+    """That a number is no TTFT, and why: a baseline keeps that in English, for English only."""
+    if spoken() != "en":
+        return text
+    return f"{text} ({clean(headline, 200).rstrip('.')})"
+
+
+def demand_differs(baseline: Baseline, current: Baseline) -> bool:
+    """Whether one side met so much more demand than the other that the answer says so."""
+    return _far(_Sides(baseline, current).demand_ratio)
+
+
+def _far(ratio: float | None) -> bool:
+    return ratio is not None and max(ratio, 1 / ratio) >= 1 + LOAD_SHARE
+
+
 def _within(scope: Scope) -> Callable[[Cell], bool]:
     def wanted(cell: Cell) -> bool:
         return scope.model in (None, cell.model) and scope.route in (None, cell.route)
@@ -237,37 +259,44 @@ def _within(scope: Scope) -> Callable[[Cell], bool]:
 def _refusals(sides: _Sides) -> list[str]:
     """Why these two must not be compared; empty if they may."""
     out = []
-    both = (("baseline", sides.baseline), ("current side", sides.current))
+    both = sides.named
     for name, side in both:
         sick = [s.facts for s in side.sketches if s.facts.cause == "measurement_artifact"]
         if sick:
-            said = clean(sick[0].headline, 200).rstrip(".")
-            out.append(f"what the {name} logs is no TTFT ({said})")
+            out.append(no_ttft(tr("what the {side} logs is no TTFT", side=name), sick[0].headline))
     for name, side in both:
         n = sum(s.ttft.n for s in side.sketches)
         if n < LEAST_ROWS:
             out.append(
-                f"only {count(n)} requests of the {name} have a TTFT; at least {LEAST_ROWS} are "
-                "needed"
-            )
+                tr(
+                    "only {n} requests of the {side} have a TTFT; at least {least} are needed",
+                    n=count(n), side=name, least=LEAST_ROWS,
+                )
+            )  # fmt: skip
     models = [set(side.models) for _, side in both]
     if all(models) and not models[0] & models[1]:
         names = [clean(", ".join(sorted(m)), 80) for m in models]
-        out.append(f"the models differ ({names[0]}; {names[1]})")
+        out.append(tr("the models differ ({before}; {after})", before=names[0], after=names[1]))
     clocks = [{s.facts.vantage for s in side.sketches} for _, side in both]
     if all(len(c) == 1 and None not in c for c in clocks) and clocks[0] != clocks[1]:
-        names = [clean(str(next(iter(c))), 40) for c in clocks]
+        names = [clean(clock_at(next(iter(c))), 40) for c in clocks]
         out.append(
-            f"the clock stood at the {names[0]} of the baseline and at the {names[1]} of the "
-            "current side: the network is in one and not in the other"
-        )
+            tr(
+                "the clock stood at the {before} of the baseline and at the {after} of the "
+                "current side: the network is in one and not in the other",
+                before=names[0], after=names[1],
+            )
+        )  # fmt: skip
     for name, side in both:
         if not all(s.facts.settled for s in side.sketches):
-            out.append(f"the {name} is nearly all warm-up")
+            out.append(tr("the {side} is nearly all warm-up", side=name))
     if not out and sides.covered[0] < TOO_LITTLE:
         out.append(
-            f"only {share(sides.covered[0])} of the baseline's requests have a counterpart of the "
-            "same turn and length on the current side"
+            tr(
+                "only {part} of the baseline's requests have a counterpart of the same turn and "
+                "length on the current side",
+                part=share(sides.covered[0]),
+            )
         )
     return out
 
@@ -297,14 +326,14 @@ class _Asked:
 @dataclass(frozen=True)
 class _Found:
     """What was measured of it. ``why`` says why nothing was, ``spoilt`` what a change proves less
-    by. ``raw`` are both levels of a plain comparison.
+    by. ``raw`` are both levels of a plain comparison; ``basis`` is what was held equal, in English.
     """
 
     asked: _Asked
     estimate: Estimate | None
     raw: tuple[float, float] | None = None
     why: str = ""
-    basis: str = ""
+    basis: tuple[str, ...] = ()
     spoilt: str = ""
     reach: float = 0.0
     needed: int | None = None
@@ -377,15 +406,15 @@ def _ttft_figure(metric: str) -> Figure:
 
 def _even(
     sides: _Sides, asked: _Asked, name: str, figure: Figure, what: str
-) -> tuple[Estimate, tuple[float, float], str] | str:
-    """A figure at equal mix, as logged, and in words what was held equal."""
+) -> tuple[Estimate, tuple[float, float], tuple[str, ...]] | str:
+    """A figure at equal mix, as logged, and in English words what was held equal."""
     both = sides.tallies(name, asked.scope)
     if both is None:
         return _missing(sides, name, asked.scope)
     found = sides.cut(name, asked.scope, what)
     plain = whole(*both)
     if found is None or plain is None or found[0].covered[0] < TOO_LITTLE:
-        return "too few requests have a counterpart on the other side"
+        return tr("too few requests have a counterpart on the other side")
     beside, words = found
     got = figure_of(beside, figure, relative=asked.metric.relative)
     raw = figure(_once(plain))
@@ -393,7 +422,7 @@ def _even(
         got.baseline, got.current, got.error, got.freedom, asked.metric.relative,
         n=min(both[0].n, both[1].n), note="runs" if got.by_runs else "",
     )  # fmt: skip
-    return estimate, (float(raw[0, 0]), float(raw[0, 1])), _and(words)
+    return estimate, (float(raw[0, 0]), float(raw[0, 1])), words
 
 
 def _once(beside: Beside) -> Pair:
@@ -404,16 +433,17 @@ def _once(beside: Beside) -> Pair:
 
 def _missing(sides: _Sides, name: str, scope: Scope) -> str:
     what = {
-        "ttft": "TTFT", "decode": "time per output token", "queue": "queueing",
-        "hits": "cached tokens", "again": "tokens computed again",
+        "ttft": "TTFT", "decode": tr("time per output token"), "queue": tr("queueing"),
+        "hits": tr("cached tokens"), "again": tr("tokens computed again"),
     }[name]  # fmt: skip
-    for words, side in (("baseline", sides.baseline), ("current side", sides.current)):
+    for words, side in sides.named:
         tally = side.tally(name)
         if tally is None:
-            return f"the {words} has no {what}"
+            return tr("the {side} has no {what}", side=words, what=what)
         if not tally.only(_within(scope)).n:
-            return f"the {words} has no requests of {clean(str(scope), 80)}"
-    return f"there is no {what}"
+            return tr("the {side} has no requests of {scope}",
+                      side=words, scope=clean(str(scope), 80))  # fmt: skip
+    return tr("there is no {what}", what=what)
 
 
 def _of_ttft(sides: _Sides, asked: _Asked) -> _Found:
@@ -424,7 +454,7 @@ def _of_ttft(sides: _Sides, asked: _Asked) -> _Found:
             needed = math.ceil(LEAST_BEYOND / (1 - level))
             return _Found(
                 asked, None, needed=needed,
-                why=f"too few requests lie beyond it (it takes {count(needed)} a side)",
+                why=tr("too few requests lie beyond it (it takes {n} a side)", n=count(needed)),
             )  # fmt: skip
     return _loaded(sides, asked, "ttft", _ttft_figure(asked.metric.id))
 
@@ -439,7 +469,7 @@ def _of_slo(sides: _Sides, asked: _Asked) -> _Found:
     if asked.metric.id == "goodput":
         rate = _arrivals(sides.baseline, asked.scope)
         if rate is None:
-            return _Found(asked, None, why="the baseline has no times")
+            return _Found(asked, None, why=tr("the baseline has no times"))
         scale = tuple(  # type: ignore[assignment]  # two of them
             rate * _served(side, asked.scope) for side in (sides.baseline, sides.current)
         )
@@ -463,11 +493,12 @@ def _loaded(sides: _Sides, asked: _Asked, name: str, figure: Figure) -> _Found:
     reach, spoilt = 0.0, ""
     if ratio is not None:
         reach = _reach(sides, asked, ratio, differs) * abs(estimate.baseline)
-        spoilt = f"the typical request met {_differently(ratio)} demand"
+        spoilt = _met(ratio)
     if name == "ttft" and (factor >= 1 + HELD_SHARE or _other_traffic(estimate, raw)):
         waited = _waited(sides, asked, what) * abs(estimate.baseline)
         if waited > reach:
-            reach, spoilt = waited, "requests waited longer, and the traffic is not the same"
+            reach = waited
+            spoilt = tr("requests waited longer, and the traffic is not the same")
     return _Found(asked, estimate, raw, basis=basis, spoilt=spoilt, reach=reach)
 
 
@@ -509,22 +540,25 @@ def _reach(sides: _Sides, asked: _Asked, ratio: float, differs: bool) -> float:
     return waits * (ratio**STEEP - 1)
 
 
-def _differently(ratio: float) -> str:
+def _met(ratio: float) -> str:
+    """How much more or less demand the typical request met."""
     if ratio >= 2:
-        return f"{figure(ratio)} times the"
-    return f"{share(abs(ratio - 1))} {'more' if ratio > 1 else 'less'}"
+        return tr("the typical request met {n} times the demand", n=figure(ratio))
+    part = share(abs(ratio - 1))
+    if ratio > 1:
+        return tr("the typical request met {part} more demand", part=part)
+    return tr("the typical request met {part} less demand", part=part)
 
 
 def _of_decode(sides: _Sides, asked: _Asked) -> _Found:
     found = _simple(sides, asked, "decode", _in_ms, "decode")
     both, ratio = sides.tallies("decode", asked.scope), sides.demand_ratio
-    if both is None or ratio is None or max(ratio, 1 / ratio) < 1 + LOAD_SHARE:
+    if both is None or ratio is None or not _far(ratio):
         return found
     if both[0].grain.get("running", 1) in (1, 2):
         return found
     # A small baseline does not tell concurrency well enough to hold it equal.
-    spoilt = f"the typical request met {_differently(ratio)} demand"
-    return replace(found, spoilt=spoilt, reach=math.copysign(math.inf, ratio - 1))
+    return replace(found, spoilt=_met(ratio), reach=math.copysign(math.inf, ratio - 1))
 
 
 def _of_reuse(sides: _Sides, asked: _Asked) -> _Found:
@@ -542,24 +576,26 @@ def _simple(sides: _Sides, asked: _Asked, name: str, figure: Figure, what: str) 
 
 def _of_line(sides: _Sides, asked: _Asked) -> _Found:
     if asked.scope.route is not None:
-        return _Found(asked, None, why="the prefill line is that of a model, not of a route")
+        why = tr("the prefill line is that of a model, not of a route")
+        return _Found(asked, None, why=why)
     part: Part = "prefill_slope" if asked.metric.id == "prefill_slope" else "prefill_fixed"
     got = line_estimate(
         sides.baseline.sketches, sides.current.sketches, part, asked.scope.model
     )  # fmt: skip
     if isinstance(got, str):
         return _Found(asked, None, why=got)
-    return _Found(asked, got, (got.baseline, got.current), basis="the same work")
+    return _Found(asked, got, (got.baseline, got.current))
 
 
 def _of_failures(sides: _Sides, asked: _Asked) -> _Found:
     both = [_counts(side, asked.scope) for side in (sides.baseline, sides.current)]
     if both[0] is None or both[1] is None:
-        which = "baseline" if both[0] is None else "current side"
-        return _Found(asked, None, why=f"the {which} does not say which requests failed")
+        which, _ = sides.named[0 if both[0] is None else 1]
+        why = tr("the {side} does not say which requests failed", side=which)
+        return _Found(asked, None, why=why)
     got = rates(both[0], both[1], _FAILED[asked.metric.id], ENOUGH_RUNS)
     if got is None:
-        return _Found(asked, None, why="there are no requests")
+        return _Found(asked, None, why=tr("there are no requests"))
     return _Found(asked, got, (got.baseline, got.current))
 
 
@@ -629,11 +665,11 @@ def _budgeted(sides: _Sides, budget: Budget) -> _Found:
     if budget.max_input_tokens is not None:
         part, notes = _up_to(part, budget.max_input_tokens)
     if part.n < 5:
-        return _Found(asked, None, why="too few requests are in its scope")
+        return _Found(asked, None, why=tr("too few requests are in its scope"))
     relative = metric.relative and bound > 0
     got = level_of(part, _own_figure(sides, asked), relative=relative)
     if got is None:
-        return _Found(asked, None, why="too few requests are in its scope")
+        return _Found(asked, None, why=tr("too few requests are in its scope"))
     estimate = Estimate(bound, got.current, got.error, got.freedom, relative, n=part.n)
     return _Found(asked, estimate, notes=notes)
 
@@ -671,7 +707,8 @@ def _up_to(tally: Tally, tokens: int) -> tuple[Tally, tuple[str, ...]]:
     part = tally.only(lambda cell: 0 <= cell.length <= last)
     edge = LENGTH_FROM * 2 ** (last / 2)
     if last < 0 or abs(edge / tokens - 1) > 0.02:
-        return part, (f"counted up to {count(max(edge, 0))} input tokens, the edge of a class",)
+        edge_ = count(max(edge, 0))
+        return part, (tr("counted up to {n} input tokens, the edge of a class", n=edge_),)
     return part, ()
 
 
@@ -695,17 +732,20 @@ def _one(
     found: _Found, p: float | None, adjusted: float | None, alpha: float, level: float
 ) -> Checked:
     asked, e, metric = found.asked, found.estimate, found.asked.metric
+    title = tr(metric.title)
     record = Checked(
-        metric=metric.id, title=metric.title, unit=metric.unit, scope=asked.scope,
-        outcome="inconclusive", worse=asked.worse, says=f"{metric.title}: {found.why}",  # type: ignore[arg-type]
+        metric=metric.id, title=title, unit=metric.unit, scope=asked.scope,
+        outcome="inconclusive", worse=asked.worse,  # type: ignore[arg-type]
+        says=tr("{metric}: {why}", metric=title, why=found.why),
         limit=None if asked.budget else asked.limit,
         limit_share=None if asked.budget else asked.limit_share,
         budget=None if asked.budget is None else asked.budget.text, requests_needed=found.needed,
     )  # fmt: skip
     if e is None:
         if asked.budget is not None:
-            said = clean(asked.budget.text, 120)
-            return replace(record, says=f"{record.says}, the budget is {said}")
+            said = tr("{metric}: {why}, the budget is {budget}", metric=title, why=found.why,
+                      budget=clean(asked.budget.text, 120))  # fmt: skip
+            return replace(record, says=said)
         return record
     allowed = 0.0
     if asked.budget is None:
@@ -729,10 +769,10 @@ def _one(
     if outcome == "inconclusive" and bad > allowed and not spoilt and metric.kind != "failures":
         alone = replace(e, p=None).p_value(asked.worse)
         if alone is not None and alone <= level:
-            spoilt = (
-                f"starts of one server are taken to differ by {share(RUN_SPREAD)} "
-                f"({ENOUGH_RUNS} runs a side would tell)"
-            )
+            spoilt = tr(
+                "starts of one server are taken to differ by {part} ({n} runs a side would tell)",
+                part=share(RUN_SPREAD), n=ENOUGH_RUNS,
+            )  # fmt: skip
     raw = found.raw
     share_ = None
     if metric.unit != "share" and e.baseline > 0 and asked.budget is None:
@@ -787,45 +827,67 @@ def _moved(record: Checked) -> str:
 def _says(record: Checked, found: _Found, allowed: float, spoilt: str) -> str:
     e, unit = found.estimate, record.unit
     assert e is not None
-    where = "" if str(record.scope) == "all" else f" ({clean(str(record.scope), 80)})"
+    name = record.title
+    if str(record.scope) != "all":
+        name = tr("{metric} ({scope})", metric=name, scope=clean(str(record.scope), 80))
     if record.budget is not None:
-        text = f"{record.title}{where} is {shown(e.current, unit)}"
-        text += f", the budget is {clean(record.budget, 120)}"
+        parts = [tr("{metric} is {now}, the budget is {budget}", metric=name,
+                    now=shown(e.current, unit), budget=clean(record.budget, 120))]  # fmt: skip
         if record.outcome == "inconclusive":
-            text += "; over it, but too uncertain to be sure"
-        return "; ".join([text, *found.notes])
-    basis = "at equal mix"
-    if METRICS[record.metric].kind == "line":
-        basis = "for the same work"
-    elif METRICS[record.metric].kind == "failures":
-        basis = "as logged"
+            parts.append(tr("over it, but too uncertain to be sure"))
+        return tr("; ").join([*parts, *found.notes])
+    parts = [_levels(record, found, name)]
+    if record.outcome == "fail":
+        parts.append(tr("at most {amount} may be lost", amount=signed(allowed, unit).lstrip("+")))
+    if spoilt:
+        parts.append(tr("{why}, which may explain as much", why=spoilt))
+    elif record.outcome == "inconclusive":
+        parts.append(_unseen(record, e.n))
+    return tr("; ").join([*parts, *found.notes])
+
+
+def _levels(record: Checked, found: _Found, name: str) -> str:
+    """Both levels of a metric and its change, equal and raw."""
+    e, unit, kind = found.estimate, record.unit, METRICS[record.metric].kind
+    assert e is not None
+    basis = tr("at equal mix")
+    if kind == "line":
+        basis = tr("for the same work")
+    elif kind == "failures":
+        basis = tr("as logged")
     elif "demand" in found.basis:
-        basis = "at equal mix and demand"
-    text = (
-        f"{record.title}{where} {shown(e.baseline, unit)} → {shown(e.current, unit)} {basis}, "
-        f"{_moved(record)}"
-    )
+        basis = tr("at equal mix and demand")
+    change = _moved(record)
     if record.interval is not None:
         low, high = record.interval
         if record.change_share is not None:
-            low, high = low / e.baseline, high / e.baseline
-            text += f" ({signed_share(low)} to {signed_share(high)})"
+            ends = signed_share(low / e.baseline), signed_share(high / e.baseline)
         else:
-            text += f" ({signed(low, unit)} to {signed(high, unit)})"
-    if basis.startswith("at equal") and record.raw_change is not None:
-        raw = record.raw_change_share
-        text += ", raw " + (signed(record.raw_change, unit) if raw is None else signed_share(raw))
-    if record.outcome == "fail":
-        text += f"; at most {signed(allowed, unit).lstrip('+')} may be lost"
-    if spoilt:
-        text += f"; {spoilt}, which may explain as much"
-    elif record.outcome == "inconclusive" and record.smallest is not None:
-        text += f"; the smallest change that would have been seen is {_size(record)}"
-        if record.requests_needed is not None and record.requests_needed > e.n:
-            text += f", the limit takes about {count(record.requests_needed)} requests a side"
-    elif record.outcome == "inconclusive":
-        text += "; too few sessions for an interval"
-    return "; ".join([text, *found.notes])
+            ends = signed(low, unit), signed(high, unit)
+        change = tr("{change} ({low} to {high})", change=change, low=ends[0], high=ends[1])
+    values = {
+        "metric": name, "before": shown(e.baseline, unit), "after": shown(e.current, unit),
+        "basis": basis, "change": change,
+    }  # fmt: skip
+    if kind in ("line", "failures") or record.raw_change is None:
+        return tr("{metric} {before} → {after} {basis}, {change}", **values)
+    raw = record.raw_change_share
+    plain = signed(record.raw_change, unit) if raw is None else signed_share(raw)
+    return tr("{metric} {before} → {after} {basis}, {change}, raw {raw}", **values, raw=plain)
+
+
+def _unseen(record: Checked, n: int) -> str:
+    """Why nothing can be told: how large a change would have been seen, and what it takes."""
+    if record.smallest is None:
+        return tr("too few sessions for an interval")
+    size, needed = _size(record), record.requests_needed
+    if needed is None or needed <= n:
+        return tr("the smallest change that would have been seen is {size}", size=size)
+    return tr(
+        "the smallest change that would have been seen is {size}, the limit takes about {n} "
+        "requests a side",
+        size=size, n=count(needed),
+    )  # fmt: skip
 
 
 def _size(record: Checked) -> str:
@@ -841,17 +903,21 @@ def _headline(outcome: Outcome, judged: Sequence[Checked], policy: Policy) -> st
         key=lambda m: (not METRICS[m.metric].headline, -_times_limit(m)),
     )
     if outcome == "fail":
-        more = f" (and {len(worst) - 1} more)" if len(worst) > 1 else ""
-        return f"Regression: {worst[0].says}{more}"
+        says = worst[0].says
+        if len(worst) > 1:
+            return tr("Regression: {says} (and {n} more)", says=says, n=len(worst) - 1)
+        return tr("Regression: {says}", says=says)
     if outcome == "inconclusive":
         if not worst:
-            return "Cannot tell: nothing that the policy asks for is in these logs"
+            return tr("Cannot tell: nothing that the policy asks for is in these logs")
         first = [m for m in worst if METRICS[m.metric].headline] or worst
-        return f"Cannot tell: {first[0].says}"
+        return tr("Cannot tell: {why}", why=first[0].says)
     lead = next((m for m in judged if METRICS[m.metric].headline), judged[0])
     doubt = [m.title for m in judged if m.outcome == "inconclusive"]
-    rest = f"; cannot tell: {', '.join(doubt)}" if doubt else ""
-    return f"No regression: {lead.says}{rest}"
+    if not doubt:
+        return tr("No regression: {says}", says=lead.says)
+    return tr("No regression: {says}; cannot tell: {metrics}",
+              says=lead.says, metrics=tr(", ").join(doubt))  # fmt: skip
 
 
 def _times_limit(checked: Checked) -> float:
@@ -865,32 +931,60 @@ def _notes(sides: _Sides, policy: Policy) -> list[str]:
     out = []
     found = sides.cut("ttft", Scope(), "sent")
     if found is not None and found[1]:
-        out.append(f"equal mix means: the same {_and(found[1])}")
+        out.append(
+            tr("equal mix means: the same {what}", what=listed([tr(word) for word in found[1]]))
+        )
     covered = sides.covered
     if min(covered) < 1:
         out.append(
-            f"without a counterpart, and not compared: {share(1 - covered[0])} of the baseline's "
-            f"requests, {share(1 - covered[1])} of the current ones"
-        )
+            tr(
+                "without a counterpart, and not compared: {before} of the baseline's requests, "
+                "{after} of the current ones",
+                before=share(1 - covered[0]), after=share(1 - covered[1]),
+            )
+        )  # fmt: skip
     ratio = sides.demand_ratio
-    if ratio is not None and max(ratio, 1 / ratio) >= 1 + LOAD_SHARE:
-        out.append(f"demand differs: the typical request met {_differently(ratio)} than before")
+    if ratio is not None and _far(ratio):
+        out.append(_met_before(ratio))
     runs = sides.baseline.runs, sides.current.runs
     if min(runs) >= ENOUGH_RUNS:
-        out.append(f"certainty is judged from run to run ({runs[0]} and {runs[1]} runs)")
+        text = tr(
+            "certainty is judged from run to run ({before} and {after} runs)",
+            before=runs[0], after=runs[1],
+        )  # fmt: skip
     else:
-        out.append(
-            f"certainty is judged within runs ({runs[0]} and {runs[1]}); what differs from start "
-            f"to start of a server shows from {ENOUGH_RUNS} runs a side on"
-        )
-    for name, side in (("baseline", sides.baseline), ("current side", sides.current)):
+        text = tr(
+            "certainty is judged within runs ({before} and {after}); what differs from start to "
+            "start of a server shows from {n} runs a side on",
+            before=runs[0], after=runs[1], n=ENOUGH_RUNS,
+        )  # fmt: skip
+    out.append(text)
+    for name, side in sides.named:
         cut_off = sum(s.facts.warm_up for s in side.sketches)
         if cut_off:
-            out.append(f"{count(cut_off)} requests of the {name} were set aside as warm-up")
-        out += [f"{name}: {clean(text, 120)}" for text in side.lost]
+            out.append(
+                tr("{n} requests of the {side} were set aside as warm-up",
+                   n=count(cut_off), side=name)
+            )  # fmt: skip
+        out += [
+            tr("{side}: {lost}", side=name, lost=clean(lost_said(text), 120)) for text in side.lost
+        ]
     asked = len(policy.rules) + len(policy.budgets)
-    out.append(f"false alarms: at most {share(policy.alpha)} over all {asked} checks (Holm)")
+    out.append(
+        tr("false alarms: at most {part} over all {n} checks (Holm)",
+           part=share(policy.alpha), n=asked)
+    )  # fmt: skip
     return out
+
+
+def _met_before(ratio: float) -> str:
+    if ratio >= 2:
+        return tr("demand differs: the typical request met {n} times the than before",
+                  n=figure(ratio))  # fmt: skip
+    part = share(abs(ratio - 1))
+    if ratio > 1:
+        return tr("demand differs: the typical request met {part} more than before", part=part)
+    return tr("demand differs: the typical request met {part} less than before", part=part)
 
 
 def _guards(sides: _Sides) -> list[str]:
@@ -898,19 +992,25 @@ def _guards(sides: _Sides) -> list[str]:
     out = []
     if sides.covered[0] < MUCH:
         out.append(
-            f"only {share(sides.covered[0])} of the baseline's requests have a counterpart: the "
-            "answer is about these"
+            tr(
+                "only {part} of the baseline's requests have a counterpart: the answer is about "
+                "these",
+                part=share(sides.covered[0]),
+            )
         )
     formats = [{i.format for i in side.inputs} for side in (sides.baseline, sides.current)]
     if formats[0] != formats[1]:
         names = [clean(", ".join(sorted(f)), 80) for f in formats]
         out.append(
-            f"the logs are of different formats ({names[0]}; {names[1]}): what counts as first "
-            "token may differ"
-        )
+            tr(
+                "the logs are of different formats ({before}; {after}): what counts as first token "
+                "may differ",
+                before=names[0], after=names[1],
+            )
+        )  # fmt: skip
     marks = [{s.ttft.mark for s in side.sketches} for side in (sides.baseline, sides.current)]
     if marks[0] & marks[1]:
-        out.append("both sides hold the same requests")
+        out.append(tr("both sides hold the same requests"))
     return out
 
 
@@ -931,9 +1031,3 @@ def _population(side: Baseline, covered: float | None) -> Population:
         start=min(starts, default=None),
         end=max(ends, default=None),
     )
-
-
-def _and(words: Sequence[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return ", ".join(words[:-1]) + " and " + words[-1]

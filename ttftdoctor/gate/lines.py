@@ -19,6 +19,7 @@ import numpy as np
 from ttftdoctor.gate.estimate import Estimate
 from ttftdoctor.gate.even import ENOUGH_RUNS, freedom_of
 from ttftdoctor.gate.sketch import Line, Sketch
+from ttftdoctor.language import tr
 from ttftdoctor.measure.rows import Array
 
 Part = Literal["prefill_slope", "prefill_fixed"]
@@ -39,18 +40,18 @@ def line_estimate(
     """
     sides = [_of_model(side, model) for side in (baseline, current)]
     if not all(sides):
-        which = "baseline" if not sides[0] else "current side"
-        return f"the {which} has no prefill line"
+        which = tr("baseline") if not sides[0] else tr("current side")
+        return tr("the {side} has no prefill line", side=which)
     names = set.intersection(*({name for run in side for name in run} for side in sides))
     if not names:
-        return "no model has a line on both sides"
+        return tr("no model has a line on both sides")
     lines = [[run[name] for run in side if name in run] for side in sides for name in names]
     if part == "prefill_fixed" and not all(one.separable for some in lines for one in some):
-        return "the lengths hardly vary: no constant part can be told from the rest"
+        return tr("the lengths hardly vary: no constant part can be told from the rest")
     wanted = _functional(sides[0], sorted(names), part)
     runs = [_values(side, wanted) for side in sides]
     if not all(runs):
-        return "no model has a line on both sides"
+        return tr("no model has a line on both sides")
     scale = 1e3 if part == "prefill_slope" else 1.0
     levels = [float(np.mean([v for v, _ in side])) for side in runs]
     n = min(sum(one.n for run in side for one in run.values()) for side in sides)

@@ -15,8 +15,12 @@ from ttftdoctor.gate.baseline import Baseline
 from ttftdoctor.gate.metrics import QUANTILE
 from ttftdoctor.gate.records import Checked, Moved
 from ttftdoctor.gate.seen import Seen, Step
+from ttftdoctor.gate.words import moment_of
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.mix import EXTRAS, Cell, Tally
 from ttftdoctor.measure.weigh import covered, weigh
+from ttftdoctor.prefixes.records import BreakerRecord
+from ttftdoctor.prefixes.words import kind_of
 from ttftdoctor.report import clean, title
 from ttftdoctor.units import count, milliseconds, seconds, share
 
@@ -31,11 +35,6 @@ ON_ONE_ROUTE = 0.8
 _WIDTHS = ((1, 1, 1), (1, 2, 2), (3, 2, 4), (6, 4, 0), (0, 4, 0), (0, 0, 0))
 
 _QUEUES = ("queue_behind_repeated", "queue_behind_new", "queue_other")
-_BEHIND = {
-    "queue_behind_repeated": " behind repeated prefill",
-    "queue_behind_new": " behind new prefill",
-    "queue_other": "",
-}
 
 
 def moved(
@@ -78,64 +77,88 @@ def _reuse(
     was, now = hits.baseline, hits.current
     figures = {"before": was, "after": now}
     route = route_of_loss(baseline.tally("hits"), current.tally("hits"))
-    text = f"cached share fell from {share(was)} to {share(now)}"
     step = None if seen is None else _step_of(seen, route, was)
+    shown = was, now
     if route is not None:
-        text = f"cached share fell from {share(route[1])} to {share(route[2])}"
+        shown = route[1], route[2]
         figures |= {"route_before": route[1], "route_after": route[2]}
     if step is not None:
-        text = f"cached share fell from {share(step.before)} to {share(step.after)}"
-        text += f" after {_clock(step.at)}"
+        shown = step.before, step.after
         figures |= {"step_before": step.before, "step_after": step.after}
-    if route is not None:
-        text += f" on route {clean(route[0], 80)}"
+    parts = [_fall(shown, step, None if route is None else clean(route[0], 80))]
     cause = "hit_share"
     if seen is not None:
         said, named = _why_lost(seen, was, figures)
-        text += said
+        parts += said
         cause = named or cause
     slope, tokens = by.get("prefill_slope"), _input_tokens(baseline)
     if slope is not None and slope.baseline is not None and tokens is not None:
         figures["ttft_s"] = (was - now) * tokens / 1e3 * slope.baseline / 1e3
-        text += f"; worth about {seconds(figures['ttft_s'])} of prefill a request"
-    return [Moved(cause, text, figures)]
+        parts.append(tr("worth about {time} of prefill a request", time=seconds(figures["ttft_s"])))
+    return [Moved(cause, tr("; ").join(parts), figures)]
 
 
-def _why_lost(seen: Seen, was: float, figures: dict[str, float]) -> tuple[str, str | None]:
+def _fall(levels: tuple[float, float], step: Step | None, route: str | None) -> str:
+    """The cached share then and now, since when and where."""
+    was, now = share(levels[0]), share(levels[1])
+    if step is None and route is None:
+        return tr("cached share fell from {before} to {after}", before=was, after=now)
+    if step is None:
+        return tr("cached share fell from {before} to {after} on route {route}",
+                  before=was, after=now, route=route)  # fmt: skip
+    when = _clock(step.at)
+    if route is None:
+        return tr("cached share fell from {before} to {after} after {when}",
+                  before=was, after=now, when=when)  # fmt: skip
+    return tr("cached share fell from {before} to {after} after {when} on route {route}",
+              before=was, after=now, when=when, route=route)  # fmt: skip
+
+
+def _why_lost(seen: Seen, was: float, figures: dict[str, float]) -> tuple[list[str], str | None]:
     """What the prompts themselves say about a lost cache."""
-    text, cause = "", None
+    parts: list[str] = []
+    cause = None
     named = next((c for c in seen.causes if c.cause in _OF_REUSE), None)
     if named is not None:
         cause = named.cause
     apart = seen.apart
     if apart is not None:
         figures |= {"replica": apart.share, "replica_rest": apart.of_rest}
-        where = f"; {share(apart.share)} on replica {clean(apart.replica, 80)}"
-        where += f", {share(apart.of_rest)} on the others"
+        parts.append(
+            tr("{part} on replica {replica}, {rest} on the others", part=share(apart.share),
+               replica=clean(apart.replica, 80), rest=share(apart.of_rest))
+        )  # fmt: skip
         if apart.of_rest >= was - LEAST_POINTS:
-            return where, cause  # what the others still find, the prompts still hold
-        text = where
-    same = ""
+            return parts, cause  # what the others still find, the prompts still hold
+    same = []
     if seen.shared is not None:
         figures["shared"] = seen.shared
         if seen.shared >= was - LEAST_POINTS:
-            same = f"same content: the prompts still share {share(seen.shared)} of their tokens"
+            same = [tr("same content: the prompts still share {part} of their tokens",
+                       part=share(seen.shared))]  # fmt: skip
+    parts += same
     b = seen.breaker
     if b is not None and b.habit != "once":
         figures["position_tokens"] = float(b.position_tokens)
-        known = [clean(b.kind, 40).replace("_", " "), f"in {clean(b.section, 40)}"]
-        what = ", ".join(word for word in known if "unknown" not in word)
-        broken = f"the prefix changes at token {count(b.position_tokens)}"
-        text += "; " + "; ".join(part for part in (same, broken) if part)
-        text += f" ({what})" if what else ""
-    elif same:
-        text += f"; {same}"
-        text += "" if named is None else f"; {clean(title(named.cause), 120)}"
-    elif seen.shared is not None:
-        text += f"; the prompts share no more than {share(seen.shared)} of their tokens"
+        parts.append(_broken(b))
+    elif seen.shared is not None and not same:
+        parts.append(tr("the prompts share no more than {part} of their tokens",
+                        part=share(seen.shared)))  # fmt: skip
     elif named is not None:
-        text += f"; {clean(title(named.cause), 120)}"
-    return text, cause
+        parts.append(clean(title(named.cause), 120))
+    return parts, cause
+
+
+def _broken(b: BreakerRecord) -> str:
+    """Where the prefix changes, and by what if that is known."""
+    what = [] if "unknown" in b.kind else [kind_of(b.kind)]
+    if "unknown" not in b.section:
+        what.append(tr("in {section}", section=clean(b.section, 40)))
+    place = count(b.position_tokens)
+    if not what:
+        return tr("the prefix changes at token {place}", place=place)
+    return tr("the prefix changes at token {place} ({what})",
+              place=place, what=tr(", ").join(what))  # fmt: skip
 
 
 _OF_REUSE = (
@@ -211,11 +234,11 @@ def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
         out.append(
             Moved(
                 "prefill_slope",
-                f"prefill costs {milliseconds(slope.current)} per 1,000 tokens instead of "
-                f"{milliseconds(slope.baseline)}",
+                tr("prefill costs {after} per 1,000 tokens instead of {before}",
+                   after=milliseconds(slope.current), before=milliseconds(slope.baseline)),
                 figures,
             )
-        )
+        )  # fmt: skip
     fixed = by.get("prefill_fixed")
     size = 1.0 if fixed is not None and fixed.unit == "s" else 1e-3
     if (
@@ -229,8 +252,12 @@ def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
             seconds(None if v is None else v * size) for v in (fixed.baseline, fixed.current)
         )
         out.append(
-            Moved("fixed_overhead", f"every request pays {now} before prefill instead of {was}",
-                  figures)
+            Moved(
+                "fixed_overhead",
+                tr("every request pays {after} before prefill instead of {before}",
+                   after=now, before=was),
+                figures,
+            )
         )  # fmt: skip
     decode = by.get("decode_per_token")
     if _dearer(decode) and decode is not None:
@@ -239,9 +266,12 @@ def _costs(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
             milliseconds(None if v is None else v * size) for v in (decode.baseline, decode.current)
         )
         out.append(
-            Moved("decode_per_token", f"decode takes {now} a token instead of {was}",
-                  _figures(decode))
-        )  # fmt: skip
+            Moved(
+                "decode_per_token",
+                tr("decode takes {after} a token instead of {before}", after=now, before=was),
+                _figures(decode),
+            )
+        )
     return out
 
 
@@ -250,14 +280,18 @@ def _change(by: Mapping[str, Checked], seen: Seen | None) -> list[Moved]:
     if seen is None or seen.change is None or not _late(by):
         return []
     c = seen.change
-    text = f"since {_clock(c.at) or 'one moment'}"
+    when = _clock(c.at) or tr("one moment")
     if c.version is not None:
-        text += f" (version {clean(c.version, 80)})"
-    if c.scope is not None:
-        text += f" on {clean(c.scope, 80)}"
-    text += (
-        f" the same work takes {c.ratio:.2f} times as long, worth {seconds(c.seconds)} a request"
-    )
+        when = tr("{moment} (version {version})", moment=when, version=clean(c.version, 80))
+    ratio, cost = f"{c.ratio:.2f}", seconds(c.seconds)
+    if c.scope is None:
+        text = tr("since {when} the same work takes {n} times as long, worth {cost} a request",
+                  when=when, n=ratio, cost=cost)  # fmt: skip
+    else:
+        text = tr(
+            "since {when} on {where} the same work takes {n} times as long, worth {cost} a request",
+            when=when, where=clean(c.scope, 80), n=ratio, cost=cost,
+        )  # fmt: skip
     figures = {"ratio": c.ratio, "ttft_s": c.seconds}
     return [Moved("deploy_regression", text, figures)]
 
@@ -343,11 +377,10 @@ def _waiting(by: Mapping[str, Checked], accounts: Mapping[str, tuple[float, floa
             return []
         grew = max(found, key=lambda name: found[name][1] - found[name][0])
         part = (found[grew][1] - found[grew][0]) / (now - was)
-        behind = _BEHIND[grew] if part >= 0.5 else ""
         return [
             Moved(
                 "queueing_saturation",
-                f"waiting rose from {seconds(was)} to {seconds(now)} a request{behind}",
+                _waited(seconds(was), seconds(now), grew if part >= 0.5 else ""),
                 {"before": was, "after": now, "ttft_s": now - was},
             )
         ]
@@ -357,11 +390,22 @@ def _waiting(by: Mapping[str, Checked], accounts: Mapping[str, tuple[float, floa
     return [
         Moved(
             "queueing_saturation",
-            f"time in the queue rose from {seconds(queue.baseline)} to {seconds(queue.current)} a "
-            "request",
+            tr("time in the queue rose from {before} to {after} a request",
+               before=seconds(queue.baseline), after=seconds(queue.current)),
             _figures(queue) | {"ttft_s": queue.change},
         )
-    ]
+    ]  # fmt: skip
+
+
+def _waited(was: str, now: str, behind: str) -> str:
+    """Waiting then and now, and behind what most of the increase is."""
+    if behind == "queue_behind_repeated":
+        return tr("waiting rose from {before} to {after} a request behind repeated prefill",
+                  before=was, after=now)  # fmt: skip
+    if behind == "queue_behind_new":
+        return tr("waiting rose from {before} to {after} a request behind new prefill",
+                  before=was, after=now)  # fmt: skip
+    return tr("waiting rose from {before} to {after} a request", before=was, after=now)
 
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -369,15 +413,16 @@ def _waiting(by: Mapping[str, Checked], accounts: Mapping[str, tuple[float, floa
 
 def _others(by: Mapping[str, Checked]) -> list[Moved]:
     """More requests fail, or are given up."""
-    words = {"error_rate": "requests that fail", "abort_rate": "requests that are given up"}
+    words = {
+        "error_rate": mark("requests that fail: {after} instead of {before}"),
+        "abort_rate": mark("requests that are given up: {after} instead of {before}"),
+    }
     out = []
-    for name, what in words.items():
+    for name, text in words.items():
         m = by.get(name)
         if m is not None and _worse(m) and m.outcome == "fail":
-            out.append(
-                Moved(name, f"{what}: {share(m.current)} instead of {share(m.baseline)}",
-                      _figures(m))
-            )  # fmt: skip
+            said = tr(text, after=share(m.current), before=share(m.baseline))
+            out.append(Moved(name, said, _figures(m)))
     return out
 
 
@@ -385,5 +430,5 @@ def _clock(stamp: str | None) -> str:
     """``14:05`` of a time of day; anything else as it is."""
     if stamp is None:
         return ""
-    text = clean(stamp, 40)
+    text = clean(moment_of(stamp), 40)
     return text[11:16] + "Z" if len(text) == 20 and text[10] == "T" else text

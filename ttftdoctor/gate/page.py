@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ttftdoctor.gate.records import Check, Checked
 from ttftdoctor.gate.reports import (
-    BADGES,
     asked,
+    badge,
+    both,
     budget_table,
     called,
     limit_of,
@@ -15,10 +16,10 @@ from ttftdoctor.gate.reports import (
     policy_of,
     read_sentences,
     side_table,
-    who,
     without_word,
 )
 from ttftdoctor.gate.words import shown
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, drawn
 from ttftdoctor.pages.heading import Proof, heading
 from ttftdoctor.pages.intervals import intervals
@@ -32,12 +33,12 @@ MOST = 40
 
 def render(c: Check) -> str:
     """The whole page."""
-    word, severity = BADGES[c.outcome]
+    word, severity = badge(c)
     drawings = [one for one in [_metrics(c)] if one is not None]
     lists = (
-        ("What moved", [sentence(m.says) for m in c.moved]),
-        ("Why", [sentence(reason) for reason in c.reasons]),
-        ("Open questions" if c.outcome != "fail" else "Details", open_questions(c)),
+        (tr("What moved"), [sentence(m.says) for m in c.moved]),
+        (tr("Why"), [sentence(reason) for reason in c.reasons]),
+        (tr("Open questions") if c.outcome != "fail" else tr("Details"), open_questions(c)),
     )
     boxes = "".join(
         f"<section><h2>{name}</h2>{listed(lines, 'evidence')}</section>"
@@ -46,24 +47,27 @@ def render(c: Check) -> str:
     )
     tables = [found for found in (metric_table(c), budget_table(c)) if found is not None]
     sides = side_table(c)
+    policy = tr("Policy: {policy}", policy=policy_of(c))
+    warnings, result, background = tr("Warnings"), tr("Result"), tr("Background")
     body = [
-        brand(c.version, [f"{who(c.current)}, against {who(c.baseline)}"]),
-        heading(word, severity, without_word(c), [esc(f"Policy: {policy_of(c)}")], _proofs(c)),
+        brand(c.version, [both(c)]),
+        heading(word, severity, without_word(c), [esc(policy)], _proofs(c)),
         f'<div class="answer">{boxes}</div>' if boxes else "",
-        f'<section class="warnings"><h2>Warnings</h2>{listed(c.warnings)}</section>'
+        f'<section class="warnings"><h2>{warnings}</h2>{listed(c.warnings)}</section>'
         if c.warnings
         else "",
-        f'<section class="part"><h2>Result</h2>{drawn(drawings)}'
+        f'<section class="part"><h2>{result}</h2>{drawn(drawings)}'
         if drawings or tables
         else "<section>",
         *(card(found.title, table_of(found, named=False)) for found in tables),
         "</section>",
-        '<section class="part"><h2>Background</h2>',
+        f'<section class="part"><h2>{background}</h2>',
         card(sides.title, table_of(sides, named=False) + listed(read_sentences(c), "read")),
-        card("Notes", listed(map(sentence, c.notes))),
+        card(tr("Notes"), listed(map(sentence, c.notes))),
         "</section>",
     ]
-    return page(f"{word.capitalize()}: TTFT against a baseline", "\n".join(body), drawings)
+    title = tr("{word}: TTFT against a baseline", word=word.capitalize())
+    return page(title, "\n".join(body), drawings)
 
 
 def _proofs(c: Check) -> list[Proof]:
@@ -75,13 +79,16 @@ def _proofs(c: Check) -> list[Proof]:
     first = metrics[0]
     change = moved_by(first.change, first.change_share, first.unit)
     if change != "-":
-        ends = f"{shown(first.baseline, first.unit)} to {shown(first.current, first.unit)}"
-        out.append(Proof(change, f"{called(first)} at equal mix, from {ends}"))
+        name = tr("{metric} at equal mix, from {before} to {after}", metric=called(first),
+                  before=shown(first.baseline, first.unit),
+                  after=shown(first.current, first.unit))  # fmt: skip
+        out.append(Proof(change, name))
         raw = moved_by(first.raw_change, first.raw_change_share, first.unit)
         if raw != "-":
-            out.append(Proof(raw, "the same as logged, whatever the traffic"))
+            out.append(Proof(raw, tr("the same as logged, whatever the traffic")))
     failed = len(c.failed())
-    out.append(Proof(count(failed), f"of {count(len(c.metrics))} metrics and budgets failed"))
+    name = tr("of {n} metrics and budgets failed", n=count(len(c.metrics)))
+    out.append(Proof(count(failed), name))
     return out
 
 
@@ -95,13 +102,13 @@ def _metrics(c: Check) -> Drawing | None:
         [called(m) for m in rows],
         [m.change_share or 0.0 for m in rows],
         [_ends(m) for m in rows],
-        "change at equal mix, % of the baseline",
+        tr("change at equal mix, % of the baseline"),
     )
     limits = [_limit(m) for m in rows]
     known = [(at, value) for at, value in enumerate(limits) if value is not None]
     made["data"].append(
         {
-            "type": "scatter", "mode": "markers", "name": "limit", "hoverinfo": "skip",
+            "type": "scatter", "mode": "markers", "name": tr("limit"), "hoverinfo": "skip",
             "x": [100 * value for _, value in known], "y": [at for at, _ in known],
             "marker": {
                 "symbol": "line-ns-open", "size": 18, "color": "@bad",
@@ -111,15 +118,17 @@ def _metrics(c: Check) -> Drawing | None:
     )  # fmt: skip
     failed = [m for m in rows if m.outcome == "fail"]
     reading = (
-        f"{count(len(failed))} of {count(len(rows))} changes are worse than their limit allows"
+        tr("{n} of {all} changes are worse than their limit allows",
+           n=count(len(failed)), all=count(len(rows)))
         if failed
-        else "No change is worse than its limit allows"
-    )
-    reading += (
-        "; lines are 95 % intervals at equal mix, upright strokes the limits"
-        f" (here {limit_of(rows[0])} for {called(rows[0])})."
-    )
-    return Drawing("metrics", "Changes against their limits", reading, made, wide=True)
+        else tr("No change is worse than its limit allows")
+    )  # fmt: skip
+    reading = tr(
+        "{changes}; lines are 95 % intervals at equal mix, upright strokes the limits (here "
+        "{limit} for {metric}).",
+        changes=reading, limit=limit_of(rows[0]), metric=called(rows[0]),
+    )  # fmt: skip
+    return Drawing("metrics", tr("Changes against their limits"), reading, made, wide=True)
 
 
 def _ends(m: Checked) -> tuple[float, float]:

@@ -17,7 +17,9 @@ from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.gate.baseline import Baseline
 from ttftdoctor.gate.flow import read_baseline
 from ttftdoctor.gate.history import Entry, History, SetAside, earliest, history_of
+from ttftdoctor.language import speaking, tr
 from ttftdoctor.run import tool_version
+from ttftdoctor.units import count
 
 LINES = (".jsonl", ".ndjson")
 #: A line that is longer than this was not written by us.
@@ -92,11 +94,12 @@ def read_entries(path: Path) -> tuple[list[Entry], list[SetAside]]:
 def _summed_up(file: Path, bad: list[SetAside], *, any_good: bool) -> list[SetAside]:
     """The lines that are no baselines; of many, as of a log among baselines, the first few."""
     if not any_good and len(bad) > 1:
-        return [SetAside(str(file), f"none of its {len(bad):,} lines is a baseline")]
+        return [SetAside(str(file), tr("none of its {n} lines is a baseline", n=count(len(bad))))]
     more = len(bad) - MOST_BROKEN
     if more <= 0:
         return bad
-    return [*bad[:MOST_BROKEN], SetAside(str(file), f"{more:,} more lines are no baselines")]
+    why = tr("{n} more lines are no baselines", n=count(more))
+    return [*bad[:MOST_BROKEN], SetAside(str(file), why)]
 
 
 def append(path: Path, baseline: Baseline) -> bool:
@@ -148,7 +151,8 @@ def append_all(path: str | Path, sources: Sequence[str | Path]) -> list[tuple[st
     """
     entries: list[Entry] = []
     for source in sources:
-        found, broken = read_entries(Path(source))
+        with speaking("en"):  # as all errors are
+            found, broken = read_entries(Path(source))
         if broken:
             raise InputError(broken[0].why, where=broken[0].name)
         entries += found
@@ -183,7 +187,7 @@ def _lines(path: Path) -> tuple[list[Entry], list[SetAside]]:
                 number += 1
                 name = f"{path} line {number}"
                 if len(line) > MOST_LINE_BYTES:
-                    broken.append(SetAside(name, "the line is too long to be a baseline"))
+                    broken.append(SetAside(name, tr("the line is too long to be a baseline")))
                     while line and not line.endswith(b"\n"):
                         line = file.readline(MOST_LINE_BYTES)  # the rest of it
                     continue
@@ -192,16 +196,17 @@ def _lines(path: Path) -> tuple[list[Entry], list[SetAside]]:
                 try:
                     entries.append(Entry(name, Baseline.from_text(line.decode("utf-8"), name)))
                 except UnicodeDecodeError:
-                    broken.append(SetAside(name, "this is no UTF-8 text"))
+                    broken.append(SetAside(name, tr("this is no UTF-8 text")))
                 except InputError as error:
                     broken.append(SetAside(name, _why(error)))
     except OSError as error:
-        broken.append(SetAside(str(path), error.strerror or "cannot be read"))
+        broken.append(SetAside(str(path), error.strerror or tr("cannot be read")))
     return entries, broken
 
 
 def _why(error: InputError) -> str:
-    return error.what if not error.why else f"{error.what} ({error.why})"
+    what = tr(error.what)
+    return what if not error.why else tr("{what} ({why})", what=what, why=error.why)
 
 
 def _has(path: Path, baseline: Baseline) -> bool:

@@ -13,6 +13,7 @@ from ttftdoctor.diagnosis import Input
 from ttftdoctor.examine import examine
 from ttftdoctor.inspection.invariants import Check, check_log
 from ttftdoctor.intake import Log
+from ttftdoctor.language import tr
 from ttftdoctor.mapping.proposal import Proposal, Unused, propose
 from ttftdoctor.switches import Switch, switch_for
 from ttftdoctor.table import COLUMNS
@@ -130,7 +131,7 @@ def inspect_log(log: Log) -> Inspection:
         columns=columns,
         judged=tuple(f.id for f in findings if f.status != "unjudged"),
         unjudged={f.id: f.needs for f in unjudged},
-        lacks=log.lacks,
+        lacks=tuple(map(tr, log.lacks)),
         notes=log.notes,
         warnings=log.warnings,
         because={f.id: f.evidence[0].text for f in unjudged if f.evidence and not f.needs},
@@ -151,6 +152,11 @@ def _switches(column: str, formats: Mapping[str, None]) -> dict[str, Switch]:
     return {name: switch for name, switch in found.items() if switch is not None}
 
 
+def _said(unit: str) -> str:
+    """A unit in the language spoken, where it is said in words; ``ms`` is ``ms`` in any."""
+    return tr(unit) if " " in unit else unit
+
+
 def _view(log: Log, name: str) -> ColumnView:
     found = log.fields.get(name)
     values = log.requests[name].drop_nulls()
@@ -160,8 +166,8 @@ def _view(log: Log, name: str) -> ColumnView:
     return ColumnView(
         column=name,
         source=found.source if found else None,
-        unit=found.unit if found else None,
-        why=found.why if found else None,
+        unit=_said(found.unit) if found else None,
+        why=tr(found.why) if found else None,
         kind=found.kind if found else None,
         coverage=len(values) / log.requests.height if log.requests.height else 0.0,
         low=low,

@@ -13,8 +13,9 @@ from typing import Literal
 import polars as pl
 
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, tr
 from ttftdoctor.table import LINE, SET_ASIDE
-from ttftdoctor.units import figure, seconds
+from ttftdoctor.units import count, figure, seconds
 
 #: Places that are named for each check.
 FIRST = 3
@@ -88,38 +89,38 @@ def _of_doubts(log: Log, id: str, title: str, text: str, *columns: str) -> Check
 
 def _bounds(log: Log) -> list[Check]:
     out = [
-        _of_doubts(log, "cached_dropped", "cached tokens are at most the input",
-                   "their cached count was not used", "cached_tokens", "input_tokens"),
+        _of_doubts(log, "cached_dropped", tr("cached tokens are at most the input"),
+                   tr("their cached count was not used"), "cached_tokens", "input_tokens"),
     ]  # fmt: skip
     late = log.requests.filter(pl.col(SET_ASIDE) == "ttft_after_e2e")
     missing = () if late.height else _have(log, "ttft_us", "e2e_us")
-    title = "TTFT is at most E2E"
+    title = tr("TTFT is at most E2E")
     if missing:
         out.append(Check("ttft_after_e2e", title, "not_checked", needs=missing))
     else:
         out.append(
             Check(
                 "ttft_after_e2e", title, "broken" if late.height else "holds", late.height,
-                log.requests.height, "their TTFT was not used" if late.height else "",
+                log.requests.height, tr("their TTFT was not used") if late.height else "",
                 _places(log, late),
             )
         )  # fmt: skip
     return [
         *out,
-        _of_doubts(log, "queue_dropped", "the queue time is at most TTFT",
-                   "their queue time was not used", "queue_us", "ttft_us"),
-        _of_doubts(log, "prefill_dropped", "the prefill time is at most TTFT",
-                   "their prefill time was not used", "prefill_us", "ttft_us"),
-        _of_doubts(log, "reasoning_dropped", "reasoning tokens are at most the output",
-                   "their reasoning count was not used", "reasoning_tokens", "output_tokens"),
-        _of_doubts(log, "start_dropped", "starts lie between 2000 and 2100",
-                   "their start was not used", "start"),
+        _of_doubts(log, "queue_dropped", tr("the queue time is at most TTFT"),
+                   tr("their queue time was not used"), "queue_us", "ttft_us"),
+        _of_doubts(log, "prefill_dropped", tr("the prefill time is at most TTFT"),
+                   tr("their prefill time was not used"), "prefill_us", "ttft_us"),
+        _of_doubts(log, "reasoning_dropped", tr("reasoning tokens are at most the output"),
+                   tr("their reasoning count was not used"), "reasoning_tokens", "output_tokens"),
+        _of_doubts(log, "start_dropped", tr("starts lie between 2000 and 2100"),
+                   tr("their start was not used"), "start"),
     ]  # fmt: skip
 
 
 def _order(log: Log) -> list[Check]:
     """Rows come in the order of their starts or, written at the end, of their ends."""
-    title = "time runs forward through each file"
+    title = tr("time runs forward through each file")
     if _have(log, "start"):
         return [Check("time_goes_back", title, "not_checked", needs=("start",))]
     rows = log.requests.filter(pl.col("start").is_not_null())
@@ -130,9 +131,10 @@ def _order(log: Log) -> list[Check]:
     if not back.height:
         return [Check("time_goes_back", title, "holds", of=rows.height)]
     most = back["back"].max()
-    text = (
-        f"neither starts nor ends come in order; up to {seconds(_number(most) / 1e6)} back: "
-        "sorted otherwise, put together from parts, or a clock that was set back"
+    text = tr(
+        "neither starts nor ends come in order; up to {most} back: sorted otherwise, put together "
+        "from parts, or a clock that was set back",
+        most=seconds(_number(most) / 1e6),
     )
     return [
         Check("time_goes_back", title, "broken", back.height, rows.height, text, _places(log, back))
@@ -144,7 +146,7 @@ def _number(value: object) -> float:
 
 
 def _ids(log: Log) -> list[Check]:
-    title = "each request has an id of its own"
+    title = tr("each request has an id of its own")
     if _have(log, "request_id"):
         return [Check("duplicate_ids", title, "not_checked", needs=("request_id",))]
     rows = log.requests.filter(pl.col("request_id").is_not_null())
@@ -152,8 +154,17 @@ def _ids(log: Log) -> list[Check]:
     if not again.height:
         return [Check("duplicate_ids", title, "holds", of=rows.height)]
     files = again["source"].n_unique() if len(log.inputs) > 1 else 1
-    text = "an id that an earlier row has" + (f", in {files} files" if files > 1 else "")
-    text += ": tries of one request, or a request that was logged more than once"
+    if files > 1:
+        text = tr(
+            "an id that an earlier row has, in {n} files: tries of one request, or a request that "
+            "was logged more than once",
+            n=files,
+        )
+    else:
+        text = tr(
+            "an id that an earlier row has: tries of one request, or a request that was logged "
+            "more than once"
+        )
     return [
         Check("duplicate_ids", title, "broken", again.height, rows.height, text,
               _places(log, again))
@@ -162,7 +173,7 @@ def _ids(log: Log) -> list[Check]:
 
 def _skew(log: Log) -> list[Check]:
     """A turn cannot start before the one ahead of it did: else two clocks disagree."""
-    title = "the clocks of replicas and files agree"
+    title = tr("the clocks of replicas and files agree")
     missing = _have(log, "session_id", "turn", "start")
     if missing:
         return [Check("clock_skew", title, "not_checked", needs=missing)]
@@ -188,13 +199,24 @@ def _skew(log: Log) -> list[Check]:
     moved = early.filter(pl.col("moved").fill_null(False))
     other = early.filter(pl.col("other").fill_null(False))
     most = seconds(_number(early["early"].max()) / 1e6)
-    where = ""
     if moved.height > early.height // 2:
-        where = f", {moved.height:,} of them where the replica changed"
+        text = tr(
+            "a turn starts up to {most} before the turn ahead of it, {n} of them where the replica "
+            "changed: clocks are apart",
+            most=most, n=count(moved.height),
+        )  # fmt: skip
     elif other.height > early.height // 2:
-        where = f", {other.height:,} of them where the file changed"
-    why = "clocks are apart" if where else "turns are numbered otherwise, or a clock was set back"
-    text = f"a turn starts up to {most} before the turn ahead of it{where}: {why}"
+        text = tr(
+            "a turn starts up to {most} before the turn ahead of it, {n} of them where the file "
+            "changed: clocks are apart",
+            most=most, n=count(other.height),
+        )  # fmt: skip
+    else:
+        text = tr(
+            "a turn starts up to {most} before the turn ahead of it: turns are numbered otherwise, "
+            "or a clock was set back",
+            most=most,
+        )
     return [
         Check("clock_skew", title, "broken", early.height, pairs.height, text, _places(log, early))
     ]
@@ -202,7 +224,7 @@ def _skew(log: Log) -> list[Check]:
 
 def _units(log: Log) -> list[Check]:
     """Durations that add up, or answer for a rate, only in another unit."""
-    title = "units agree"
+    title = tr("units agree")
     frame = log.requests
     found: list[Check] = []
     checked = False
@@ -222,7 +244,10 @@ def _units(log: Log) -> list[Check]:
         each = (pl.col("e2e_us") - pl.col("ttft_us")) / (pl.col("output_tokens") - 1)
         pace = rows.select(each.median()).item() if rows.height >= FEW else None
         if pace is not None and pace > 0 and not DECODE_US[0] <= pace <= DECODE_US[1]:
-            text = f"decode takes {seconds(pace / 1e6)} a token: the unit of ttft_us or e2e_us"
+            text = tr(
+                "decode takes {pace} a token: the unit of ttft_us or e2e_us",
+                pace=seconds(pace / 1e6),
+            )
             found.append(Check("units_disagree", title, "broken", rows.height, frame.height, text))
     if len(log.inputs) > 1 and not _have(log, "ttft_us"):
         checked = True
@@ -241,9 +266,17 @@ def _ratio(rows: pl.DataFrame, one: pl.Expr, other: pl.Expr, a: str, b: str) -> 
     low, high = THOUSAND
     if not (low <= ratio <= high or 1 / high <= ratio <= 1 / low):
         return []
-    times = f"{figure(ratio)} times" if ratio > 1 else f"1/{figure(1 / ratio)} of"
-    text = f"{a} is {times} {b} in the median: one of them is in another unit"
-    return [Check("units_disagree", "units agree", "broken", rows.height, rows.height, text)]
+    if ratio > 1:
+        text = tr(
+            "{a} is {n} times {b} in the median: one of them is in another unit",
+            a=a, b=b, n=figure(ratio),
+        )  # fmt: skip
+    else:
+        text = tr(
+            "{a} is 1/{n} of {b} in the median: one of them is in another unit",
+            a=a, b=b, n=figure(1 / ratio),
+        )  # fmt: skip
+    return [Check("units_disagree", tr("units agree"), "broken", rows.height, rows.height, text)]
 
 
 def _between_files(log: Log) -> list[Check]:
@@ -258,14 +291,14 @@ def _between_files(log: Log) -> list[Check]:
     least, most = by.row(0, named=True), by.row(-1, named=True)
     if most["ttft"] / least["ttft"] < THOUSAND[0]:
         return []
-    text = (
-        f"the median TTFT of {log.inputs[most['source']].path} is "
-        f"{figure(most['ttft'] / least['ttft'])} times that of {log.inputs[least['source']].path}: "
-        "one of them may be in another unit"
-    )
-    return [
-        Check("units_disagree", "units agree", "broken", int(most["n"]), log.requests.height, text)
-    ]
+    text = tr(
+        "the median TTFT of {file} is {n} times that of {other}: one of them may be in another "
+        "unit",
+        file=log.inputs[most["source"]].path, other=log.inputs[least["source"]].path,
+        n=figure(most["ttft"] / least["ttft"]),
+    )  # fmt: skip
+    rows = int(most["n"])
+    return [Check("units_disagree", tr("units agree"), "broken", rows, log.requests.height, text)]
 
 
 def _zeros(log: Log) -> list[Check]:
@@ -273,13 +306,19 @@ def _zeros(log: Log) -> list[Check]:
     for name in _COUNTERS:
         values = log.requests[name].drop_nulls()
         if len(values) >= FEW and (values == 0).all():
-            why = "switched off, or not counted, rather than none"
             if name == "cached_tokens":
-                why = "no cache, or not reported: the two cannot be told apart"
-            out.append(
-                Check(f"always_zero:{name}", f"{name} is not always zero", "noted", len(values),
-                      len(values), f"{name} is 0 in every row: {why}")
-            )  # fmt: skip
+                text = tr(
+                    "{column} is 0 in every row: no cache, or not reported: the two cannot be told "
+                    "apart",
+                    column=name,
+                )
+            else:
+                text = tr(
+                    "{column} is 0 in every row: switched off, or not counted, rather than none",
+                    column=name,
+                )
+            title = tr("{column} is not always zero", column=name)
+            out.append(Check(f"always_zero:{name}", title, "noted", len(values), len(values), text))
     return out
 
 
@@ -289,12 +328,15 @@ def _constants(log: Log) -> list[Check]:
         values = log.requests[name].drop_nulls()
         if len(values) < FEW or values.n_unique() != 1 or values[0] == 0:
             continue
-        why = "a placeholder?" if name.endswith("_us") else "a load test, or a placeholder?"
         if name in ("session_id", "request_id"):
-            why = "it tells no two requests apart"
+            text = mark("{column} has one value in every row: it tells no two requests apart")
+        elif name.endswith("_us"):
+            text = mark("{column} has one value in every row: a placeholder?")
+        else:
+            text = mark("{column} has one value in every row: a load test, or a placeholder?")
         out.append(
-            Check(f"constant:{name}", f"{name} varies", "noted", len(values), len(values),
-                  f"{name} has one value in every row: {why}")
+            Check(f"constant:{name}", tr("{column} varies", column=name), "noted", len(values),
+                  len(values), tr(text, column=name))
         )  # fmt: skip
     return out
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from ttftdoctor.inspection import Inspection
+from ttftdoctor.inspection import ColumnView, Inspection
 from ttftdoctor.inspection.invariants import Check
+from ttftdoctor.language import mark, spoken, tr
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.mapping.proposal import Proposal, Unused
 from ttftdoctor.report import clean
+from ttftdoctor.report.terminal import wrap as wrap_by_cell
 from ttftdoctor.switches import sentence
-from ttftdoctor.units import figure, seconds, share
+from ttftdoctor.units import count, digits, figure, seconds, share
 from ttftdoctor.zones import local
 
 if TYPE_CHECKING:
@@ -30,6 +32,24 @@ WANTED = (
     "session_id", "start", "input_tokens", "cached_tokens", "output_tokens", "ttft_us", "e2e_us",
     "queue_us",
 )  # fmt: skip
+#: What the values of an unused field are, as people read it.
+_KINDS = {
+    "true or false": mark("true or false"),
+    "whole number": mark("whole number"),
+    "number": mark("number"),
+    "moment": mark("moment"),
+    "text": mark("text"),
+    "list": mark("list"),
+    "object": mark("object"),
+    "mixed": mark("mixed"),
+}
+#: How far a column can be trusted, as people read it.
+_GRADES = {
+    "logged": mark("logged"),
+    "derived": mark("derived"),
+    "inferred": mark("inferred"),
+    "assumed": mark("assumed"),
+}
 
 
 def print_to(console: Console, found: Inspection) -> None:
@@ -42,7 +62,7 @@ def print_to(console: Console, found: Inspection) -> None:
     _print_unused(console, found.unused)
     _print_causes(console, found)
     for line in (*found.lacks, *found.notes, *found.warnings):
-        console.print(Text("note: " + clean(line)))
+        _line(console, tr("note: {text}", text=clean(line)))
     if found.proposal is not None:
         console.print()
         print_proposal(console, found.proposal)
@@ -50,7 +70,7 @@ def print_to(console: Console, found: Inspection) -> None:
 
 def print_proposal(console: Console, proposal: Proposal) -> None:
     """Print a mapping file that was made for a log, whole, to be copied."""
-    _head(console, "A mapping for this log (--propose FILE writes it)")
+    _head(console, tr("A mapping for this log (--propose FILE writes it)"))
     for line in proposal.text.splitlines():
         console.print(Text(line), soft_wrap=True)
 
@@ -63,32 +83,49 @@ def _print_inputs(console: Console, found: Inspection) -> None:
     for record in found.inputs:
         rejected = sum(record.rows_rejected.values())
         console.print(
-            f"rows read {record.rows_read:,} = used {record.rows_used:,} + rejected {rejected:,}"
-        )
+            tr(
+                "rows read {read} = used {used} + rejected {rejected}",
+                read=count(record.rows_read), used=count(record.rows_used),
+                rejected=count(rejected),
+            )
+        )  # fmt: skip
         for reason, n in record.rows_rejected.items():
             lines = [str(at) for at, why in record.first_rejects if why == reason][:3]
-            where = f" (first at {', '.join(lines)})" if lines else ""
-            console.print(Text(f"  rejected {n:,}: {clean(reason)}{where}"))
+            text = tr("rejected {n}: {reason}", n=count(n), reason=clean(reason))
+            if lines:
+                text = tr(
+                    "rejected {n}: {reason} (first at {lines})",
+                    n=count(n), reason=clean(reason), lines=tr(", ").join(lines),
+                )  # fmt: skip
+            console.print(Text(f"  {text}"))
         for reason, n in record.ttft_set_aside.items():
-            console.print(Text(f"  TTFT not used in {n:,}: {clean(reason)}"))
+            text = tr("TTFT not used in {n}: {reason}", n=count(n), reason=clean(reason))
+            console.print(Text(f"  {text}"))
 
 
 def _print_columns(console: Console, found: Inspection) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("column", "from", "unit", "rows", "range", "why"):
+    for title in tr("column|from|unit|rows|range|why").split("|"):
         table.add_column(title, overflow="fold")
     for c in found.columns:
         if c.source is None and c.coverage == 0:
             continue
         span = "" if c.low is None else " .. ".join(shown(c.column, v) for v in (c.low, c.high))
         table.add_row(
-            c.column, clean(c.source or ""), clean(c.unit or ""), f"{c.coverage:.0%}", span,
-            clean(f"{c.kind}: {c.why}" if c.why else ""),
+            c.column, clean(c.source or ""), clean(c.unit or ""),
+            f"{digits(100 * c.coverage)}%", span, clean(_why(c)),
         )  # fmt: skip
     console.print(table)
     missing = [c.column for c in found.columns if c.source is None and c.coverage == 0]
     if missing:
-        console.print(Text("not in this log: " + ", ".join(missing)))
+        columns = tr(", ").join(missing)
+        _line(console, tr("not in this log: {columns}", columns=columns))
+
+
+def _why(c: ColumnView) -> str:
+    if not c.why or c.kind is None:
+        return ""
+    return tr("{kind}: {why}", kind=tr(_GRADES[c.kind]), why=c.why)
 
 
 def shown(column: str, value: int) -> str:
@@ -108,35 +145,54 @@ def shown(column: str, value: int) -> str:
 def _print_checks(console: Console, checks: Sequence[Check], *, several: bool) -> None:
     """What does not hold first, then what does, then what could not be looked at."""
     console.print()
-    _head(console, "What must hold")
+    _head(console, tr("What must hold"))
     for check in checks:
         if check.outcome not in ("broken", "noted"):
             continue
-        mark = "!" if check.outcome == "broken" else "·"
-        part = f"{check.rows:,} of {check.of:,} rows ({share(check.share)})"
-        lead = f"{check.title}: not in {part}; " if check.outcome == "broken" else ""
-        where = ", ".join(
+        sign, text = "·", clean(check.text)
+        if check.outcome == "broken":
+            sign = "!"
+            text = tr(
+                "{title}: not in {n} of {all} rows ({share}); {text}",
+                title=check.title, n=count(check.rows), all=count(check.of),
+                share=share(check.share), text=text,
+            )  # fmt: skip
+        where = tr(", ").join(
             f"{clean(Path(path).name, 60)}:{line}" if several else str(line)
             for path, line in check.first
         )
-        at = f"; first at {'' if several else 'line '}{where}" if where else ""
-        _item(console, mark, f"{lead}{clean(check.text)}{at}")
+        if where and several:
+            text = tr("{text}; first at {places}", text=text, places=where)
+        elif where:
+            text = tr("{text}; first at line {lines}", text=text, lines=where)
+        _item(console, sign, text)
     held = [check.title for check in checks if check.outcome == "holds"]
     if held:
-        _item(console, "·", "holds: " + "; ".join(held))
+        _item(console, "·", tr("holds: {checks}", checks=tr("; ").join(held)))
     left = [
-        f"{check.title} (no {', '.join(check.needs)})"
+        tr("{title} (no {columns})", title=check.title, columns=tr(", ").join(check.needs))
         for check in checks
         if check.outcome == "not_checked"
     ]
     if left:
-        _item(console, "·", "not checked: " + "; ".join(left))
+        _item(console, "·", tr("not checked: {checks}", checks=tr("; ").join(left)))
 
 
-def _item(console: Console, mark: str, text: str) -> None:
+def _line(console: Console, text: str) -> None:
+    """A paragraph; Rich breaks only at spaces, of which some languages have few."""
+    if spoken() != "en":
+        text = wrap_by_cell(text, max(console.width, 20))
+    console.print(Text(text))
+
+
+def _item(console: Console, sign: str, text: str) -> None:
     """A paragraph whose further lines are set under its first word."""
     width = max(console.width, 20)
-    lines = wrap(f"{mark} {text}", width, subsequent_indent="  ", break_on_hyphens=False)
+    if spoken() == "en":
+        lines = wrap(f"{sign} {text}", width, subsequent_indent="  ", break_on_hyphens=False)
+    else:
+        # Letters may be two cells wide, and lines end between any two of them.
+        lines = wrap_by_cell(f"{sign} {text}", width, 2).splitlines()
     for line in lines:
         console.print(Text(line))
 
@@ -145,27 +201,30 @@ def _print_unused(console: Console, unused: Sequence[Unused]) -> None:
     if not unused:
         return
     console.print()
-    _head(console, f"Fields that no column uses: {len(unused)}")
+    _head(console, tr("Fields that no column uses: {n}", n=len(unused)))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for title in ("field", "holds", "rows", "range", "looks like"):
+    for title in tr("field|holds|rows|range|looks like").split("|"):
         table.add_column(title, overflow="fold")
     for field in sorted(unused, key=lambda field: field.guess is None)[:MOST_UNUSED]:
         span = ""
         if field.low is not None and field.high is not None:
             span = f"{figure(field.low)} .. {figure(field.high)}"
-        table.add_row(clean(field.name, 60), field.kind, f"{field.filled:.0%}", span,
+        filled = f"{digits(100 * field.filled)}%"
+        table.add_row(clean(field.name, 60), tr(_KINDS[field.kind]), filled, span,
                       field.guess or "")  # fmt: skip
     console.print(table)
     if len(unused) > MOST_UNUSED:
-        console.print(f"and {len(unused) - MOST_UNUSED} more (--json lists all)")
+        console.print(tr("and {n} more (--json lists all)", n=len(unused) - MOST_UNUSED))
 
 
 def _print_causes(console: Console, found: Inspection) -> None:
     console.print()
-    _head(console, "What can be judged")
-    _item(console, "·", "can be judged: " + (", ".join(found.judged) or "nothing"))
+    _head(console, tr("What can be judged"))
+    judged = tr(", ").join(found.judged) or tr("nothing")
+    _item(console, "·", tr("can be judged: {causes}", causes=judged))
     for why, causes in _by_reason(found).items():
-        _item(console, "·", f"cannot be judged: {', '.join(causes)}; {why}")
+        text = tr("cannot be judged: {causes}; {why}", causes=tr(", ").join(causes), why=why)
+        _item(console, "·", text)
     wanted = dict.fromkeys(name for needs in found.unjudged.values() for name in needs)
     missing = {c.column for c in found.columns if c.coverage < 0.5}
     wanted.update(dict.fromkeys(name for name in WANTED if name in missing))
@@ -176,8 +235,10 @@ def _by_reason(found: Inspection) -> dict[str, list[str]]:
     """The causes that cannot be judged by what they need, or else why not."""
     out: dict[str, list[str]] = {}
     for cause, needs in found.unjudged.items():
-        why = f"needs {', '.join(needs)}" if needs else clean(found.because.get(cause, ""))
-        out.setdefault(why or "there is too little of it", []).append(cause)
+        why = clean(found.because.get(cause, ""))
+        if needs:
+            why = tr("needs {columns}", columns=tr(", ").join(needs))
+        out.setdefault(why or tr("there is too little of it"), []).append(cause)
     return out
 
 
@@ -186,16 +247,20 @@ def _print_switches(console: Console, found: Inspection, columns: Iterable[str])
     if not named:
         return
     console.print()
-    _head(console, "How to log what is missing")
+    _head(console, tr("How to log what is missing"))
     alike = {field.guess: field.name for field in found.unused if field.guess}
     said: dict[str, list[str]] = {}
     for column in named:
         if column in alike:
-            text = f"the field {clean(alike[column], 60)} looks like it, and is not used"
+            text = tr(
+                "the field {field} looks like it, and is not used", field=clean(alike[column], 60)
+            )
             said.setdefault(text, []).append(column)
             continue
         for name, switch in found.switches[column].items():
-            several = f" ({name})" if len(found.switches[column]) > 1 else ""
-            said.setdefault(sentence(name, switch), []).append(f"{column}{several}")
+            shown_as = column
+            if len(found.switches[column]) > 1:
+                shown_as = tr("{column} ({format})", column=column, format=name)
+            said.setdefault(sentence(name, switch), []).append(shown_as)
     for text, columns in said.items():
-        _item(console, "·", f"{', '.join(columns)}: {text}")
+        _item(console, "·", tr("{columns}: {text}", columns=tr(", ").join(columns), text=text))

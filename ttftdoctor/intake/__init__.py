@@ -407,6 +407,7 @@ def _read_part(
         for reason, n in bad.group_by(REJECT).len().iter_rows():
             rejected[reason] = rejected.get(reason, 0) + n
         first.extend(bad.select(LINE, REJECT).head(FIRST_REJECTS).iter_rows())
+        first = sorted(first)[:FIRST_REJECTS]
         failed.append(_tag(bad.filter(pl.col(REJECT).is_in(FAILED)), index))
         for labels, n in _known(frame, UNREAD).group_by(UNREAD).len().iter_rows():
             unread.update(dict.fromkeys(labels.split("\n"), n))

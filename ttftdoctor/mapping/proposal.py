@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ttftdoctor.errors import AskUser, TTFTDoctorError
+from ttftdoctor.language import speaking
 from ttftdoctor.mapping import HELPERS, STAMPS
 from ttftdoctor.mapping.fields import Place, Trait, leaves, number_of, trait
 from ttftdoctor.prompts import find
@@ -405,7 +406,8 @@ def _units(head: Head, lines: Mapping[str, str]) -> dict[str, tuple[str, str]] |
     units: dict[str, str] = {}
     for _ in range(len(_DURATIONS) + 2):
         try:
-            found = units_of(head, Options(columns=lines, units=units))
+            with speaking("en"):  # a mapping is plain ASCII in any language
+                found = units_of(head, Options(columns=lines, units=units))
         except AskUser as asked:
             label = asked.about
             if label is None or label in units:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Mask, Rows
 from ttftdoctor.stats import (
@@ -126,11 +127,11 @@ def fit_prefill(
     quiet = free & (load.decoding == 0)
     ttft = rows.ttft
     if quiet.sum() >= min(25, 0.3 * free.sum()) > 0 and _same_lengths(rows, quiet, usable):
-        chosen, how = quiet, "requests that found the server idle"
+        chosen, how = quiet, tr("requests that found the server idle")
     elif free.sum() >= FEWEST_FREE:
-        chosen, how = free, "requests that found no prefill ahead of them"
+        chosen, how = free, tr("requests that found no prefill ahead of them")
     else:
-        chosen, how = usable, "all requests (hardly any found the server free)"
+        chosen, how = usable, tr("all requests (hardly any found the server free)")
         # What the engine calls queueing is no prefill, though it is not all of the wait.
         ttft = np.maximum(ttft - np.nan_to_num(rows.queue), 0.0)
     index = np.flatnonzero(chosen)
@@ -183,7 +184,7 @@ def _bounded(
         per_1k_1k=line.per_1k_1k * factor,
         per_1k_context=line.per_1k_context * factor,
         draws=draws,
-        method=line.method + ", bounded by the TTFTs themselves",
+        method=line.method + tr(", bounded by the TTFTs themselves"),
     )
 
 
@@ -254,7 +255,7 @@ def fit_line(
     raw = residual * scale
     middle = float(np.median(raw))
     noise = 1.4826 * float(np.median(np.abs(raw - middle)))
-    word = "median" if tau == 0.5 else f"{tau:.0%} quantile"
+    word = tr("median") if tau == 0.5 else tr("{share} quantile", share=format(tau, ".0%"))
     fitted = np.maximum(np.column_stack(columns) @ coef, 1e-9)
     return Prefill(
         fixed=float(values["fixed"]),
@@ -266,7 +267,7 @@ def fit_line(
         has_context="d" in names,
         separable=True,
         n=n,
-        method=f"{word} of {how}",
+        method=tr("{quantile} of {requests}", quantile=word, requests=how),
         noise_s=noise,
         noise_share=1.4826 * float(np.median(np.abs(raw - middle) / fitted)),
     )
@@ -347,8 +348,11 @@ def _flat(u: Array, ttft: Array, how: str, lonely: bool) -> Prefill:
     return Prefill(
         fixed=0.0, per_1k=per_1k, per_1k_1k=0.0, per_1k_context=0.0, draws=np.zeros((0, 4)),
         has_attention=False, has_context=False, separable=False, n=len(u),
-        method=f"level of {how}: the lengths hardly vary, so constant and slope cannot be told "
-        "apart and all is counted as prefill",
+        method=tr(
+            "level of {requests}: the lengths hardly vary, so constant and slope cannot be told "
+            "apart and all is counted as prefill",
+            requests=how,
+        ),
         noise_s=noise, noise_share=noise / max(level, 1e-9),
     )  # fmt: skip
 
@@ -408,14 +412,14 @@ def fit_decode(rows: Rows, load: Load) -> Decode | None:
         clusters=_clusters(rows.session[index][chosen]),
         resamples=100,
     )
-    who = "all requests" if few else "requests that found nobody in flight"
+    who = tr("all requests") if few else tr("requests that found nobody in flight")
     return Decode(
         per_token=float(np.median(per_token[chosen])),
         interval=level.interval(0),
         per_1k_context=slopes["context"],
         per_running=slopes["running"],
         n=int(chosen.sum()),
-        method=f"median of (E2E - TTFT) / (output tokens - 1) of {who}",
+        method=tr("median of (E2E - TTFT) / (output tokens - 1) of {requests}", requests=who),
     )
 
 
@@ -539,6 +543,6 @@ def _fit_or_level(rows: Rows, load: Load, within: Mask | None, resamples: int) -
     return Prefill(
         fixed=level, per_1k=0.0, per_1k_1k=0.0, per_1k_context=0.0, draws=np.zeros((0, 4)),
         has_attention=False, has_context=False, separable=False, n=int(used.sum()),
-        method="level only: the log has too few rows with input tokens for a line",
+        method=tr("level only: the log has too few rows with input tokens for a line"),
         noise_s=noise, noise_share=noise / max(level, 1e-9),
     )  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.stats import or_zero, thin
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ SETTLED = 3
 CLEAR = 0.5
 #: ... and under which it holds no conversations, if it has so many rows.
 NOTHING, ENOUGH_ROWS = 0.05, 100
-UNRELATED = "no session is named, and no request continues an earlier one by their lengths"
+UNRELATED = mark("no session is named, and no request continues an earlier one by their lengths")
 #: A pair this likely is a link.
 SURE = 0.8
 
@@ -117,7 +118,9 @@ def by_blocks(shared: Shared, n: int) -> Links | None:
     heads = np.where(has & common[heads], -1, heads)
     parent = kernels.parents(trie.offsets, trie.nodes, heads, len(trie.tokens))
     found = np.flatnonzero(parent >= 0)
-    return _chains(n, shared.at[found], shared.at[parent[found]], "blocks")
+    session = _chains(n, shared.at[found], shared.at[parent[found]])
+    note = tr("{links} of {n} requests continue an earlier one by blocks", links=len(found), n=n)
+    return Links(session, len(found), note)
 
 
 def by_arithmetic(
@@ -187,7 +190,7 @@ def by_arithmetic(
     found, part, less = learned
     found = _cached(part, found)
     if found.gain < NOTHING and n >= ENOUGH_ROWS and np.isfinite(outputs).mean() >= 0.9:
-        return Links(np.full(n, -1), 0, UNRELATED)
+        return Links(np.full(n, -1), 0, tr(UNRELATED))
     if found.gain < 0.1:
         return None
     turned = part.mirrored()
@@ -211,7 +214,7 @@ def by_arithmetic(
         return None
     likely = 1.0 - found.alone
     rows = np.flatnonzero(child)
-    session = _chains(n, rows, parent[rows], "arithmetic").session
+    session = _chains(n, rows, parent[rows])
     told = child.copy()
     told[parent[rows]] = True
     # Who continues one of several conversations that look alike belongs to none for certain.
@@ -232,16 +235,19 @@ def by_arithmetic(
     if (whole.replica < 0).all() or replica is None:
         moved = np.full(n, np.nan)
     unsure = ~child & (likely >= 0.5)
-    note = (
-        f"{links} of {n} requests continue an earlier one by the arithmetic of their lengths and "
-        f"pauses (about {sure:.0%} of these links are right)"
-    )
+    note = tr(
+        "{links} of {n} requests continue an earlier one by the arithmetic of their lengths and "
+        "pauses (about {sure} of these links are right)",
+        links=links, n=n, sure=format(sure, ".0%"),
+    )  # fmt: skip
     alike = float(likely[~child].sum())
     if alike >= 0.02 * n:
-        note += f"; about {alike:.0f} more continue one of several that look alike"
+        note += tr(
+            "; about {n} more continue one of several that look alike", n=format(alike, ".0f")
+        )
     if (found.matched & child[pairs.child] & (parent[pairs.child] == pairs.parent)).any():
         settled = int((found.matched & (parent[pairs.child] == pairs.parent)).sum())
-        note += f"; {settled} were settled by their cached tokens"
+        note += tr("; {n} were settled by their cached tokens", n=settled)
     details = Loose(
         repeated=np.where(loose, np.minimum(repeats, whole.inputs), np.nan),
         repeated_high=np.where(loose, np.minimum(np.maximum(high, repeats), whole.inputs), np.nan),
@@ -632,7 +638,7 @@ def _bin(edges: Array, values: Array) -> Index:
     return out
 
 
-def _chains(n: int, rows: NDArray[np.int64], parents: NDArray[np.int64], how: str) -> Links:
+def _chains(n: int, rows: NDArray[np.int64], parents: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the conversations: every row takes the number of its first ancestor."""
     root = np.arange(n, dtype=np.int64)
     root[rows] = parents
@@ -641,4 +647,4 @@ def _chains(n: int, rows: NDArray[np.int64], parents: NDArray[np.int64], how: st
         if np.array_equal(above, root):
             break
         root = above
-    return Links(root, len(rows), f"{len(rows)} of {n} requests continue an earlier one by {how}")
+    return root

@@ -17,6 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Lines, Prefill
 from ttftdoctor.measure.queues import Loop, between, loop_of
@@ -146,10 +147,10 @@ class Replay:
     def assumes(self) -> tuple[str, ...]:
         """What was assumed of when requests are sent, where sessions are known."""
         if self.closed:
-            return ("the next turn is sent as long after the answer as it was",)
+            return (tr("the next turn is sent as long after the answer as it was"),)
         if self.rows.session_grade == "none" or not self.rows.order_known:
             return ()
-        return ("requests are sent when they were: no turn is seen to wait for an answer",)
+        return (tr("requests are sent when they were: no turn is seen to wait for an answer"),)
 
     def try_(self, treatment: Treatment) -> Outcome:
         """Serve the log again under a treatment.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ttftdoctor.language import mark
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.stats import Array, quantile_fit
@@ -90,7 +91,7 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
         if mixed:
             found = Reuse("mixed", loss_none, loss_full, hits, len(index))
             return replace(
-                rows, cached=cached, cached_basis="inferred: mixed", cached_sure=0.78
+                rows, cached=cached, cached_basis=mark("inferred: mixed"), cached_sure=0.78
             ), found
     sure = SURE_AT_BEST
     if answer == "unknown" and _as_slow_as_first(inputs, repeated, ttft, again):
@@ -106,12 +107,12 @@ def infer(rows: Rows, load: Load) -> tuple[Rows, Reuse]:
     if answer == "full":
         cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
         return replace(
-            rows, cached=cached, cached_basis="inferred: reused", cached_sure=sure
+            rows, cached=cached, cached_basis=mark("inferred: reused"), cached_sure=sure
         ), found
     if answer == "none":
         return replace(
             rows, cached=np.where(np.isfinite(rows.inputs), 0.0, np.nan),
-            cached_basis="inferred: not reused", cached_sure=sure,
+            cached_basis=mark("inferred: not reused"), cached_sure=sure,
         ), found  # fmt: skip
     return rows, found
 
@@ -135,7 +136,7 @@ def lend(parts: list[tuple[Rows, Reuse]]) -> list[tuple[Rows, Reuse]]:
         if found.answer == "unknown" and rows.reuse_grade != "none" and alike:
             cached = np.where(np.isfinite(rows.repeated), rows.repeated, np.nan)
             rows = replace(
-                rows, cached=cached, cached_basis="inferred: reused", cached_sure=LENT_SURE
+                rows, cached=cached, cached_basis=mark("inferred: reused"), cached_sure=LENT_SURE
             )
             found = replace(found, answer="full")
         out.append((rows, found))

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure import links
 from ttftdoctor.stats import in_order, or_zero
 from ttftdoctor.table import SCOPE_COLUMNS
@@ -195,16 +196,19 @@ def prepare(requests: pl.DataFrame) -> Rows:
         if frame["prefix_blocks"].null_count() < frame.height:
             shared = _shared(frame)
         if shared is not None and not shared.chained:
-            notes.append("the ids of prompt blocks do not chain; ids that do were made from them")
+            notes.append(
+                tr("the ids of prompt blocks do not chain; ids that do were made from them")
+            )
         frame, session_grade = _sessions(frame, shared, notes)
         frame = _turns(frame, notes)
         frame = _previous(frame)
         frame, reuse_grade = _repeated(frame, shared)
     if reuse_grade == "none" and session_grade != "none":
-        notes.append(
+        text = tr(
             "inputs do not grow from turn to turn: the session ids do not look like conversations, "
             "and nothing is taken for repeated"
         )
+        notes.append(text)
     found = _floats_of(
         frame, "turn", "previous_input", "previous_output", "gap_us", "moved", "broken", "repeated",
         "repeated_low", "repeated_high",
@@ -214,7 +218,7 @@ def prepare(requests: pl.DataFrame) -> Rows:
         session=frame["session"].fill_null(-1).to_numpy(),
         session_grade=session_grade,
         reuse_grade=reuse_grade,
-        unrelated=links.UNRELATED in notes,
+        unrelated=tr(links.UNRELATED) in notes,
         order_known=order_known,
         notes=tuple(notes),
         shared=shared,
@@ -324,10 +328,12 @@ def _sessions(
         numbered = turns.null_count() < frame.height
         if single <= 0.9 or numbered:
             return frame.with_columns(_or_null("session", codes)), "logged"
-        notes.append(
-            f"{single:.0%} of the session ids occur once: they look like ids of requests, "
-            "and were not used"
+        text = tr(
+            "{part} of the session ids occur once: they look like ids of requests, and were not "
+            "used",
+            part=format(single, ".0%"),
         )
+        notes.append(text)
     by_blocks = None if shared is None else links.by_blocks(shared, frame.height)
     if by_blocks is not None:
         notes.append(by_blocks.note)
@@ -380,7 +386,7 @@ def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
         return frame.with_columns(_or_null("turn", place))
     shift = 1 if frame["turn"].min() == 0 else 0
     if shift:
-        notes.append("turns are counted from 0 in the log; shown from 1")
+        notes.append(tr("turns are counted from 0 in the log; shown from 1"))
     return frame.with_columns(pl.col("turn").cast(pl.Int64) + shift)
 
 

@@ -19,6 +19,7 @@ from ttftdoctor.evidence import (
     Scoped,
     Timer,
 )
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
 from ttftdoctor.measure.rows import Index, Rows, Scope
@@ -126,11 +127,12 @@ def _two_units(ttft: Array) -> str | None:
     apart = median(high) - median(low)
     if gaps.max() < 0.5 or not 2.4 <= apart <= 3.6 or np.quantile(low, 0.9) > np.log10(0.003):
         return None
-    return (
-        f"{100 * len(low) / n:.0f} % of the TTFTs are about 1,000 times smaller than the rest "
-        f"({10 ** median(low) * 1e3:.2g} ms against "
-        f"{10 ** median(high) * 1e3:.3g} ms): they are in another unit"
-    )
+    return tr(
+        "{part} % of the TTFTs are about 1,000 times smaller than the rest ({low} ms against "
+        "{high} ms): they are in another unit",
+        part=format(100 * len(low) / n, ".0f"), low=format(10 ** median(low) * 1e3, ".2g"),
+        high=format(10 ** median(high) * 1e3, ".3g"),
+    )  # fmt: skip
 
 
 def _spread(values: Array) -> float:
@@ -145,9 +147,9 @@ def _thinking(rows: Rows) -> tuple[float, float | None, str]:
     """Part of the mean TTFT that grows with tokens made *before* the first visible one."""
     base = rows.measured & np.isfinite(rows.outputs)
     if np.isfinite(rows.reasoning).sum() >= 8:
-        hidden, basis = rows.reasoning, "reasoning tokens"
+        hidden, basis = rows.reasoning, mark("reasoning tokens")
     else:
-        hidden, basis = rows.outputs, "output tokens"
+        hidden, basis = rows.outputs, mark("output tokens")
     known = base & np.isfinite(hidden) & np.isfinite(rows.inputs)
     if known.sum() < 10 or np.ptp(hidden[known]) < 50:
         return 0.0, None, basis
@@ -743,7 +745,7 @@ def _version(rows: Rows, index: NDArray[np.int64], at: int) -> str | None:
     old, new = int(np.bincount(before + 1).argmax()) - 1, int(np.bincount(after + 1).argmax()) - 1
     if old == new or old < 0 or new < 0:
         return None
-    return f"{scope.names[old]} to {scope.names[new]}"
+    return tr("{old} to {new}", old=scope.names[old], new=scope.names[new])
 
 
 def moment(rows: Rows, row: int) -> str | None:
@@ -751,7 +753,7 @@ def moment(rows: Rows, row: int) -> str | None:
     if not np.isfinite(rows.start[row]):
         return None
     if rows.epoch_us is None:
-        return f"{rows.start[row]:.0f} s after the start"
+        return tr("{n} s after the start", n=format(rows.start[row], ".0f"))
     stamp = rows.epoch_us / 1e6 + float(rows.start[row])
     try:
         return datetime.fromtimestamp(stamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

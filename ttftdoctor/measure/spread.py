@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttftdoctor.diagnosis import Spread
+from ttftdoctor.language import tr
 from ttftdoctor.measure.ledger import MOST_PER_BACKLOG, Ledger
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Array, Index, Rows
@@ -85,7 +86,20 @@ def spread_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> Sprea
     middle = float(np.abs(y - np.median(y)).sum())
     by_model = 1 - float(np.abs(told - np.median(told)).sum()) / middle
     by_any = 1 - float(np.abs(missed - np.median(missed)).sum()) / middle
-    sample = f", {len(at):,} of them" if len(at) < int(rows.measured.sum()) else ""
+    if rows.session_grade != "none":
+        method = tr(
+            "trees of two levels boosted on the ledger's prediction ({n} rounds), five folds by "
+            "session",
+            n=of_rounds,
+        )
+    else:
+        method = tr(
+            "trees of two levels boosted on the ledger's prediction ({n} rounds), five folds by "
+            "request",
+            n=of_rounds,
+        )
+    if len(at) < int(rows.measured.sum()):
+        method += tr(", {n} of them", n=format(len(at), ","))
     return Spread(
         n=len(at),
         explained_by_model=_unit(explained),
@@ -96,8 +110,7 @@ def spread_of(rows: Rows, ledger: Ledger, load: Load, predicted: Array) -> Sprea
         ),
         deviation_by_model=_unit(by_model),
         deviation_explainable=_unit(max(by_any, by_model)),
-        method=f"trees of two levels boosted on the ledger's prediction ({of_rounds} rounds), "
-        f"five folds by {'session' if rows.session_grade != 'none' else 'request'}{sample}",
+        method=method,
         columns=columns,
     )
 

@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.diagnosis import ACCOUNTS, Statement, WorstRow
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.rows import Array, Rows
 from ttftdoctor.measure.signs import moment
@@ -147,26 +148,28 @@ def _spelled_out(blame: Blame, i: int, row: WorstRow, cause: str) -> Statement:
     fixed, own, wait, left = scale.shares(terms, row.ttft_s)
     said = []
     if fixed:
-        said.append(f"{scale.show(fixed)} fixed")
+        said.append(tr("{time} fixed", time=scale.show(fixed)))
     said += _prefill(rows, i, scale, own, parts["prefill_repeated"])
     if wait:
-        said.append(f"{scale.show(wait)} waiting{_behind(scale, wait, parts, decoding)}")
+        said.append(_waiting(scale, wait, parts, decoding))
     laid = ""
     if row.seconds is not None and cause != "insufficient_data":  # "unexplained" says that already
-        laid = f"{scale.show(scale.units(row.seconds))} of it laid to "
+        time = scale.show(scale.units(row.seconds))
+        laid = tr("{time} of it laid to {cause}", time=time, cause=cause)
     charge = row.seconds or 0.0
     # A timer's seconds lie there too; those of a constant that all pay are in the fixed part.
     timer = cause == "fixed_overhead" and charge > parts["fixed"]
     beyond = (cause in BEYOND or timer) and 0 < scale.units(charge) <= left
     if beyond:
-        said.append(f"{scale.show(left)} beyond that ({laid}{cause})")
+        said.append(tr("{time} beyond that ({laid})", time=scale.show(left), laid=laid))
     elif left > 0 or not said:
-        said.append(f"{scale.show(left)} unexplained")
-    text = f"{name_of(row)}: {scale.show(scale.units(row.ttft_s))} = " + " + ".join(said)
+        said.append(tr("{time} unexplained", time=scale.show(left)))
+    whole = scale.show(scale.units(row.ttft_s))
+    text = tr("{request}: {whole} = {sum}", request=name_of(row), whole=whole, sum=" + ".join(said))
     if left < 0:
-        text += f" - {scale.show(-left)} that it was faster than this"
+        text += tr(" - {time} that it was faster than this", time=scale.show(-left))
     if laid and not beyond:
-        text += f"; {laid}{cause}"
+        text += tr("; {laid}", laid=laid)
     return Statement(text, figures)
 
 
@@ -176,34 +179,41 @@ def _prefill(rows: Rows, i: int, scale: Scale, own: int, repeated: float) -> lis
     cached = _known(rows.cached[i])
     if not own and not computed:
         return []
-    text = f"{scale.show(own)} of prefill"
+    time = scale.show(own)
     if computed is None:
-        return [text]
-    text += f" for {count(computed)} tokens"
+        return [tr("{time} of prefill", time=time)]
     inside = []
     if again:
         part = min(max(scale.units(repeated), 0), own)
-        inside.append(f"{count(again)} of them repeated: {scale.show(part)}")
+        inside.append(tr("{n} of them repeated: {time}", n=count(again), time=scale.show(part)))
     if cached:
-        inside.append(f"{count(cached)} more came from the cache")
-    return [text + (f" ({'; '.join(inside)})" if inside else "")]
+        inside.append(tr("{n} more came from the cache", n=count(cached)))
+    if not inside:
+        return [tr("{time} of prefill for {n} tokens", time=time, n=count(computed))]
+    return [
+        tr("{time} of prefill for {n} tokens ({of_these})", time=time, n=count(computed),
+           of_these=tr("; ").join(inside))
+    ]  # fmt: skip
 
 
-def _behind(scale: Scale, wait: int, parts: Mapping[str, float], decoding: float) -> str:
-    """Whom the request waited for."""
+def _waiting(scale: Scale, wait: int, parts: Mapping[str, float], decoding: float) -> str:
+    """The term of the wait, and whom the request waited for."""
     inside = []
     for seconds, text in (
-        (parts["queue_behind_repeated"], "behind repeated prefill"),
-        (parts["queue_behind_new"], "behind new prefill"),
-        (decoding, "for slots that decoding held"),
+        (parts["queue_behind_repeated"], mark("behind repeated prefill")),
+        (parts["queue_behind_new"], mark("behind new prefill")),
+        (decoding, mark("for slots that decoding held")),
     ):
         units = min(scale.units(seconds), wait)
         if units > 0:
-            inside.append((units, text))
+            inside.append((units, tr(text)))
+    time = scale.show(wait)
+    if not inside:
+        return tr("{time} waiting", time=time)
     if len(inside) == 1 and inside[0][0] == wait:
-        return f" {inside[0][1]}"
-    said = ", ".join(f"{scale.show(units)} {text}" for units, text in inside)
-    return f" ({said})" if said else ""
+        return tr("{time} waiting {behind}", time=time, behind=inside[0][1])
+    each = [tr("{time} {behind}", time=scale.show(units), behind=text) for units, text in inside]
+    return tr("{time} waiting ({of_these})", time=time, of_these=tr(", ").join(each))
 
 
 def _no_ttft(rows: Rows, i: int, row: WorstRow) -> Statement:
@@ -214,33 +224,41 @@ def _no_ttft(rows: Rows, i: int, row: WorstRow) -> Statement:
     thinking = _known(rows.reasoning[i])
     beside = []
     if e2e is not None:
-        beside.append(f"its last token after {scale.show(scale.units(e2e))}")
+        beside.append(tr("its last token after {time}", time=scale.show(scale.units(e2e))))
     if outputs is not None:
-        hidden = f", {count(thinking)} of them thinking" if thinking else ""
-        beside.append(f"{count(outputs)} tokens of output{hidden}")
-    text = f"{name_of(row)}: {ttft} logged = {ttft} that is no time to first token"
+        beside.append(tr("{n} tokens of output", n=count(outputs)))
+        if thinking:
+            beside.append(tr("{n} of them thinking", n=count(thinking)))
+    text = tr(
+        "{request}: {ttft} logged = {ttft} that is no time to first token",
+        request=name_of(row), ttft=ttft,
+    )  # fmt: skip
+    if beside:
+        text = tr("{sentence} ({beside})", sentence=text, beside=tr(", ").join(beside))
     figures: dict[str, Figure] = {
         "ttft_s": row.ttft_s, "not_a_ttft_s": row.ttft_s, "e2e_s": e2e, "output_tokens": outputs,
         "reasoning_tokens": thinking,
     }  # fmt: skip
-    return Statement(text + (f" ({', '.join(beside)})" if beside else ""), figures)
+    return Statement(text, figures)
 
 
 def name_of(row: WorstRow) -> str:
     """``request r-815 (session s12, turn 6)``, or by its place in the file."""
     if row.request_id:
-        text = f"request {_short(row.request_id)}"
+        text = tr("request {id}", id=_short(row.request_id))
     elif row.line is not None:
         file = (row.path or "").rpartition("/")[2]
-        text = f"line {row.line}" + (f" of {_short(file)}" if file else "")
+        text = tr("line {line}", line=row.line)
+        if file:
+            text = tr("line {line} of {file}", line=row.line, file=_short(file))
     else:
-        text = "one request"
+        text = tr("one request")
     of = []
     if row.session_id:
-        of.append(f"session {_short(row.session_id)}")
+        of.append(tr("session {id}", id=_short(row.session_id)))
     if row.turn is not None:
-        of.append(f"turn {row.turn}")
-    return text + (f" ({', '.join(of)})" if of else "")
+        of.append(tr("turn {n}", n=row.turn))
+    return tr("{request} ({of})", request=text, of=tr(", ").join(of)) if of else text
 
 
 def _short(text: str) -> str:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.language import speaking
 from ttftdoctor.report import clean, ledger_groups, scope
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def render(diagnosis: Diagnosis) -> str:
 
     registry = CollectorRegistry(auto_describe=False)
     registry.register(Page())
-    page: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
+    with speaking("en"):  # labels name a series, whatever language people read
+        page: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]
     return page.decode("utf-8")
 
 

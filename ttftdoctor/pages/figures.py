@@ -7,10 +7,12 @@ by its script, so that light and dark pages hold the same data.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ttftdoctor.language import Language, spoken, tr
 from ttftdoctor.pages.markup import esc, folded
 
 Figure = dict[str, Any]
@@ -43,6 +45,11 @@ _AXIS = {
     "zerolinecolor": "@grid",
     "linecolor": "@grid",
 }
+#: Typefaces of charts, which in an image have no style sheet to help them.
+FONTS: dict[Language, str] = {
+    "en": "system-ui, sans-serif",
+    "zh": "system-ui, PingFang SC, Microsoft YaHei, Noto Sans CJK SC, sans-serif",
+}
 #: Pixels for a title and figures at the side, as long as they get; names make their own room.
 LEFT, LEFT_OF_NAMES = 66, 12
 #: Seconds, shares and tokens less than this are none.
@@ -63,7 +70,7 @@ def figure(traces: Sequence[Figure], x: str, y: str, *, height: int = 340, **lay
         "margin": {"l": LEFT_OF_NAMES if names else LEFT, "r": 14, "t": 12, "b": 46},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
-        "font": {"family": "system-ui, sans-serif", "size": 13, "color": "@text"},
+        "font": {"family": FONTS[spoken()], "size": 13, "color": "@text"},
         "hoverlabel": {"bgcolor": "@card", "bordercolor": "@grid", "font": {"color": "@text"}},
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "xanchor": "left"},
         "xaxis": {**_AXIS, "automargin": "bottom", "title": {"text": x}},
@@ -137,20 +144,32 @@ def data_of(drawings: Sequence[Drawing]) -> Mapping[str, Figure]:
     return {d.name: d.figure for d in drawings if d.figure is not None}
 
 
+_WIDE = re.compile("[\u2e80-\u9fff\uff00-\uffef]")
+#: A label is broken between words, and between Chinese characters: not before what closes there.
+_PIECE = re.compile(
+    " ?(?:[（“]*[\u2e80-\u9fff\uff00-\uffef][、。，；：）”]*|[^ \u2e80-\u9fff\uff00-\uffef]+)"
+)
+
+
 def wrapped(name: str, width: int = 18, most: int = 2) -> list[str]:
     """A label broken into short lines."""
     out, row = [], ""
-    for word in name.split():
-        if row and len(row) + 1 + len(word) > width:
+    for piece in _PIECE.findall(" ".join(name.split())):
+        if row and _columns(row + piece) > width:
             out.append(row)
-            row = word
+            row = piece.lstrip()
         else:
-            row = f"{row} {word}".strip()
+            row += piece
     out.append(row)
     cut = [part if len(part) <= width + 4 else part[: width + 3] + "…" for part in out]
     if len(cut) > most:
         cut = [*cut[: most - 1], cut[most - 1].rstrip("…") + "…"]
     return cut
+
+
+def _columns(text: str) -> int:
+    """How wide a text is; a Chinese character takes two columns."""
+    return len(text) + len(_WIDE.findall(text))
 
 
 def drawn(drawings: Sequence[Drawing]) -> str:
@@ -167,7 +186,7 @@ def drawn(drawings: Sequence[Drawing]) -> str:
                 f'<div class="plot" id="plot-{ident}" role="group" '
                 f'aria-labelledby="title-{ident}" aria-describedby="reading-{ident}"></div>'
             )
-            table = folded("The figures", d.table)
+            table = folded(tr("The figures"), d.table)
         out.append(
             f'<figure class="{css}"><h3 id="title-{ident}">{esc(d.title)}</h3>{d.legend}{place}'
             f'<figcaption class="reading" id="reading-{ident}">{esc(d.reading)}</figcaption>'

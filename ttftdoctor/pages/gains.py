@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, Gain
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, Figure, figure, rounded, wrapped
 from ttftdoctor.pages.markup import defined, esc, label, table_of
 from ttftdoctor.report import (
@@ -34,19 +35,19 @@ def before_and_after(d: Diagnosis) -> Drawing | None:
         return None
     p = d.population
     levels = [
-        _Level("today", "today", today, p.ttft_p50_s, p.ttft_p95_s),
+        _Level("today", tr("today"), today, p.ttft_p50_s, p.ttft_p95_s),
         *(_Level(r.id, remedy_name(r), r.ttft_mean_s, r.ttft_p50_s, r.ttft_p95_s) for r in rows),
     ]
     made = figure(
         [*_spreads(d, levels), *_marks(levels)],
-        "TTFT, seconds",
+        tr("TTFT, seconds"),
         "",
         height=110 + 54 * len(levels),
         xaxis={"rangemode": "tozero"},
         yaxis={
             "tickmode": "array",
             "tickvals": list(range(len(levels))),
-            "ticktext": ["today", *(_tick(r) for r in rows)],
+            "ticktext": [tr("today"), *(_tick(r) for r in rows)],
             "title": {"text": ""},
             "range": [len(levels) - 0.5, -0.5],
             "zeroline": False,
@@ -55,13 +56,14 @@ def before_and_after(d: Diagnosis) -> Drawing | None:
     best = best_remedy(d)
     if best is None or best.ttft_mean_s is None:
         best = rows[0]
-    reading = (
-        f"{remedy_name(best)}: {gain_sentence(best, today)}. Each line is the log's own arrivals "
-        "served again with what it names; gains must not be added up."
-    )
+    reading = tr(
+        "{remedy}: {gain}. Each line is the log's own arrivals served again with what it names; "
+        "gains must not be added up.",
+        remedy=remedy_name(best), gain=gain_sentence(best, today),
+    )  # fmt: skip
     return Drawing(
         "remedies",
-        "What would help: before and after",
+        tr("What would help: before and after"),
         reading,
         made,
         table_of(remedy_table(d), named=False),
@@ -83,7 +85,10 @@ def _spreads(d: Diagnosis, levels: Sequence[_Level]) -> list[Figure]:
     """Nine in ten requests as a thin line, the middle half as a thick one."""
     known = [_spread(d, level.ident, level.p95) for level in levels]
     out = []
-    for name, width, ends in (("nine in ten", 2, (0, 3)), ("the middle half", 12, (1, 2))):
+    for name, width, ends in (
+        (tr("nine in ten"), 2, (0, 3)),
+        (tr("the middle half"), 12, (1, 2)),
+    ):
         x, y = _ranges(known, ends)
         if x:
             out.append(
@@ -98,14 +103,14 @@ def _spreads(d: Diagnosis, levels: Sequence[_Level]) -> list[Figure]:
 def _marks(levels: Sequence[_Level]) -> list[Figure]:
     """95th percentile, median and mean, each with a shape of its own."""
     notes = [[label(v.name), seconds(v.mean), seconds(v.p50), seconds(v.p95)] for v in levels]
-    hover = (
+    hover = tr(
         "%{customdata[0]}<br>mean %{customdata[1]}, median %{customdata[2]}, p95 %{customdata[3]}"
         "<extra></extra>"
     )
     shapes = (
         ("p95", [v.p95 for v in levels], "line-ns-open", 11, "@accent", "@accent"),
-        ("median", [v.p50 for v in levels], "circle", 9, "@accent", "@card"),
-        ("mean", [v.mean for v in levels], "diamond", 10, "@text", "@card"),
+        (tr("median"), [v.p50 for v in levels], "circle", 9, "@accent", "@card"),
+        (tr("mean"), [v.mean for v in levels], "diamond", 10, "@text", "@card"),
     )
     return [
         {
@@ -129,15 +134,16 @@ def remedies(d: Diagnosis) -> str:
         if r.note:
             said.append(esc(r.note))
         if r.cost:
-            said.append(f"Cost: {esc(r.cost)}")
+            said.append(esc(tr("Cost: {cost}", cost=r.cost)))
         saving = saving_sentence(d, r)
         if saving:
-            said.append(f"Over this log it {esc(saving)}.")
+            said.append(esc(tr("Over this log it {saving}.", saving=saving)))
         left = unchanged(d, r)
         if left:
-            said.append(f"Leaves as it is: {esc(left)}")
+            said.append(esc(tr("Leaves as it is: {accounts}", accounts=left)))
         if r.assumptions:
-            said.append(f"Assumes: {esc('; '.join(clean(a) for a in r.assumptions))}")
+            assumed = tr("; ").join(clean(a) for a in r.assumptions)
+            said.append(esc(tr("Assumes: {assumed}", assumed=assumed)))
         name = f"{esc(remedy_name(r))} <code>{esc(r.id)}</code>"
         items.append((name, "</dd><dd>".join(said)))
     return defined(items, "remedies")
@@ -160,7 +166,10 @@ def unchanged(d: Diagnosis, remedy: Gain) -> str:
     if not left or not whole.ttft_mean_s:
         return ""
     parts = [f"{title(name)} {seconds(value)}" for name, value in left.items()]
-    return f"{', '.join(parts)} ({share(sum(left.values()) / whole.ttft_mean_s)} of the mean TTFT)"
+    return tr(
+        "{accounts} ({part} of the mean TTFT)",
+        accounts=tr(", ").join(parts), part=share(sum(left.values()) / whole.ttft_mean_s),
+    )  # fmt: skip
 
 
 def _tick(r: Gain) -> str:

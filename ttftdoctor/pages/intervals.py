@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Figure, figure, rounded
 from ttftdoctor.pages.markup import label
 from ttftdoctor.units import signed_share
@@ -39,8 +40,10 @@ def intervals(
             "width": 5,
         },
         "customdata": notes,
-        "hovertemplate": "%{customdata[0]}: %{customdata[1]}<br>%{customdata[2]} to "
-        "%{customdata[3]}<extra></extra>",
+        "hovertemplate": tr(
+            "%{customdata[0]}: %{customdata[1]}<br>%{customdata[2]} to "
+            "%{customdata[3]}<extra></extra>"
+        ),
     }
     return figure(
         [trace], x, "", height=90 + 34 * len(names), showlegend=False,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, LedgerRow
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, figure
-from ttftdoctor.pages.markup import esc, label, table_of
+from ttftdoctor.pages.markup import esc, label, paragraph, table_of
 from ttftdoctor.report import ledger_groups, ledger_table, spread_sentence, title
 from ttftdoctor.units import seconds, share
 
@@ -33,7 +34,7 @@ def accounts(d: Diagnosis) -> Drawing | None:
     labels = [label(title(g.group)) for g in groups]
     made = figure(
         [_bar(name, groups, labels) for name in names],
-        "mean TTFT, seconds",
+        tr("mean TTFT, seconds"),
         "",
         height=96 + 46 * len(groups),
         barmode="relative",
@@ -43,8 +44,8 @@ def accounts(d: Diagnosis) -> Drawing | None:
     )
     return Drawing(
         "ledger",
-        "Where the mean TTFT goes",
-        " ".join(filter(None, [reading(groups), spread_sentence(d)])),
+        tr("Where the mean TTFT goes"),
+        paragraph([reading(groups), spread_sentence(d)]),
         made,
         table_of(ledger_table(d), named=False),
         _legend(names),
@@ -71,8 +72,10 @@ def _bar(name: str, groups: Sequence[LedgerRow], labels: list[str]) -> dict[str,
             [told, seconds(v), share(v / g.ttft_mean_s) if g.ttft_mean_s else "-"]
             for v, g in zip(values, groups, strict=True)
         ],
-        "hovertemplate": "%{y}: %{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} of "
-        "the mean TTFT<extra></extra>",
+        "hovertemplate": tr(
+            "%{y}: %{customdata[0]}<br>%{customdata[1]}, %{customdata[2]} of "
+            "the mean TTFT<extra></extra>"
+        ),
     }
 
 
@@ -86,26 +89,37 @@ def reading(groups: Sequence[LedgerRow]) -> str:
     by_name = {g.group: g for g in groups}
     whole = by_name.get("all") or groups[0]
     top = max(whole.accounts, key=lambda a: whole.accounts[a], default="")
-    text = f"Of the mean {seconds(whole.ttft_mean_s)}"
+    said = [tr("Of the mean {mean}.", mean=seconds(whole.ttft_mean_s))]
     if top and whole.ttft_mean_s:
-        part = share(whole.accounts[top] / whole.ttft_mean_s)
-        text += f", {seconds(whole.accounts[top])} ({part}) is {title(top)}"
-    text += "."
+        said = [
+            tr(
+                "Of the mean {mean}, {value} ({part}) is {account}.",
+                mean=seconds(whole.ttft_mean_s), value=seconds(whole.accounts[top]),
+                part=share(whole.accounts[top] / whole.ttft_mean_s), account=title(top),
+            )
+        ]  # fmt: skip
     for low, high in (("early_turns", "late_turns"), ("off_peak", "peak")):
         a, b = by_name.get(low), by_name.get(high)
-        if a is None or b is None:
-            continue
-        more = b.ttft_mean_s - a.ttft_mean_s
-        if a.ttft_mean_s > 0 and more / a.ttft_mean_s <= -0.1:
-            text += f" In {title(high)} the mean is {seconds(-more)} less than in {title(low)}."
-            continue
-        if a.ttft_mean_s <= 0 or more / a.ttft_mean_s < 0.1:
-            text += f" In {title(high)} the mean is about what it is in {title(low)}."
-            continue
-        grown = {n: b.accounts.get(n, 0.0) - a.accounts.get(n, 0.0) for n in b.accounts}
-        most = max(grown, key=lambda n: grown[n])
-        text += (
-            f" In {title(high)} the mean is {seconds(more)} more than in {title(low)}, "
-            f"{share(grown[most] / more)} of that in {title(most)}."
-        )
+        if a is not None and b is not None:
+            said.append(_growth(a, b))
+    text = paragraph(said)
     return text.replace("In peak", "In the peak").replace("in off-peak", "off-peak")
+
+
+def _growth(a: LedgerRow, b: LedgerRow) -> str:
+    """How the mean moves from one group to another, and by which account."""
+    low, high, more = title(a.group), title(b.group), b.ttft_mean_s - a.ttft_mean_s
+    if a.ttft_mean_s > 0 and more / a.ttft_mean_s <= -0.1:
+        return tr(
+            "In {group} the mean is {less} less than in {other}.",
+            group=high, less=seconds(-more), other=low,
+        )  # fmt: skip
+    if a.ttft_mean_s <= 0 or more / a.ttft_mean_s < 0.1:
+        return tr("In {group} the mean is about what it is in {other}.", group=high, other=low)
+    grown = {n: b.accounts.get(n, 0.0) - a.accounts.get(n, 0.0) for n in b.accounts}
+    most = max(grown, key=lambda n: grown[n])
+    return tr(
+        "In {group} the mean is {more} more than in {other}, {part} of that in {account}.",
+        group=high, more=seconds(more), other=low, part=share(grown[most] / more),
+        account=title(most),
+    )  # fmt: skip

@@ -7,7 +7,17 @@ from datetime import datetime
 from typing import Any
 
 from ttftdoctor.diagnosis import Diagnosis
-from ttftdoctor.pages.figures import Drawing, figure, line, number, rounded, second_axis, shade
+from ttftdoctor.language import spoken, tr
+from ttftdoctor.pages.figures import (
+    Drawing,
+    Figure,
+    figure,
+    line,
+    number,
+    rounded,
+    second_axis,
+    shade,
+)
 from ttftdoctor.pages.markup import label, table_of
 from ttftdoctor.report import Table, clean, split_tables
 from ttftdoctor.units import seconds
@@ -29,7 +39,7 @@ def over_time(d: Diagnosis) -> Drawing | None:
         return None
     running = [number(p.get("running")) for p in rows]
     ttft = [number(p.get("ttft_p50_s")) for p in rows]
-    hover = (
+    hover = tr(
         "%{customdata[0]}<br>%{customdata[1]} in flight, TTFT p50 %{customdata[2]}<extra></extra>"
     )
     notes = [
@@ -37,7 +47,7 @@ def over_time(d: Diagnosis) -> Drawing | None:
         for p, r, s in zip(rows, running, ttft, strict=True)
     ]
     traces = [
-        line("requests in flight", x, rounded(running, 4), "@muted", hover, customdata=notes,
+        line(tr("requests in flight"), x, rounded(running, 4), "@muted", hover, customdata=notes,
              mode="lines", fill="tozeroy", fillcolor="@shade", yaxis="y2",
              line={"color": "@muted", "width": 1.5}),
         line("TTFT p50", x, rounded(ttft, 4), "@accent", hover, customdata=notes, mode="lines",
@@ -46,19 +56,20 @@ def over_time(d: Diagnosis) -> Drawing | None:
     peaks = _peaks(rows, x)
     made = figure(
         traces,
-        "seconds since the start" if relative else "time, UTC",
-        "TTFT, s",
+        tr("seconds since the start") if relative else tr("time, UTC"),
+        tr("TTFT, s"),
         height=380,
-        xaxis={"anchor": "y2", "tickangle": 0, "nticks": 7},
+        xaxis={"anchor": "y2", "tickangle": 0, "nticks": 7, **({} if relative else _dates())},
         yaxis={"domain": [0.54, 1.0]},
         shapes=[shade(start, end) for start, end in peaks],
         annotations=[_named(*max(peaks, key=lambda p: _length(x, *p)))] if peaks else [],
-        yaxis2=second_axis("in flight", 0.0, 0.46),
+        yaxis2=second_axis(tr("in flight"), 0.0, 0.46),
     )
     hours = "".join(table_of(t, named=False) for t in split_tables(d) if t.name == "by_hour")
     return Drawing(
-        "load", "Load and TTFT over time", _reading(rows), made, hours or _table(rows), wide=True
-    )
+        "load", tr("Load and TTFT over time"), _reading(rows), made, hours or _table(rows),
+        wide=True,
+    )  # fmt: skip
 
 
 def _stamp(value: object) -> str | None:
@@ -68,6 +79,24 @@ def _stamp(value: object) -> str | None:
     except ValueError:
         return None
     return at.replace(tzinfo=None).isoformat(sep=" ", timespec="seconds")
+
+
+def _dates() -> Figure:
+    """How the axis writes its times; nothing in English, which Plotly does by itself.
+
+    What stands after a line break is written where it changes.
+    """
+    if spoken() == "en":
+        return {}
+    minute, day = 60_000, 86_400_000
+    stops = (
+        (None, minute - 1, tr("%H:%M:%S\n%b %-d, %Y")),
+        (minute, day - 1, tr("%H:%M\n%b %-d, %Y")),
+        (day, "M1", tr("%b %-d\n%Y")),
+    )
+    return {
+        "tickformatstops": [{"dtickrange": [low, high], "value": text} for low, high, text in stops]
+    }
 
 
 def _peaks(rows: Sequence[Mapping[str, Any]], x: Sequence[Any]) -> list[tuple[Any, Any]]:
@@ -91,7 +120,7 @@ def _length(x: Sequence[Any], start: Any, end: Any) -> int:
 
 def _named(start: Any, end: Any) -> dict[str, Any]:
     return {
-        "x": start, "xref": "x", "y": 0.5, "yref": "paper", "text": "peak", "showarrow": False,
+        "x": start, "xref": "x", "y": 0.5, "yref": "paper", "text": tr("peak"), "showarrow": False,
         "xanchor": "left", "yanchor": "middle", "font": {"size": 12, "color": "@muted"},
     }  # fmt: skip
 
@@ -104,12 +133,12 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{p['t']:,.0f} s" if isinstance(p["t"], (int, float)) else clean(p["t"], 40),
             "-" if (r := number(p.get("running"))) is None else f"{r:.3g}",
             seconds(number(p.get("ttft_p50_s"))),
-            "peak" if p.get("peak") else "",
+            tr("peak") if p.get("peak") else "",
         )
         for p in some
     )
-    columns = ("from", "in flight", "TTFT p50", "")
-    return table_of(Table("load", "Load over time", columns, cells), named=False)
+    columns = (tr("from"), tr("in flight"), "TTFT p50", "")
+    return table_of(Table("load", tr("Load over time"), columns, cells), named=False)
 
 
 def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -130,8 +159,15 @@ def _reading(rows: Sequence[Mapping[str, Any]]) -> str:
     a, b = mean(known("running", False)), mean(known("running", True))
     s, t = median(known("ttft_p50_s", False)), median(known("ttft_p50_s", True))
     if a is None or b is None:
-        return "There is no peak that stands out from the rest."
-    text = f"In the peak (shaded) {b:.3g} requests are in flight on average, {a:.3g} otherwise"
-    if s is not None and t is not None:
-        text += f"; the median TTFT is {seconds(t)} against {seconds(s)}"
-    return text + "."
+        return tr("There is no peak that stands out from the rest.")
+    peak, other = f"{b:.3g}", f"{a:.3g}"
+    if s is None or t is None:
+        return tr(
+            "In the peak (shaded) {peak} requests are in flight on average, {other} otherwise.",
+            peak=peak, other=other,
+        )  # fmt: skip
+    return tr(
+        "In the peak (shaded) {peak} requests are in flight on average, {other} otherwise; the "
+        "median TTFT is {ttft} against {other_ttft}.",
+        peak=peak, other=other, ttft=seconds(t), other_ttft=seconds(s),
+    )  # fmt: skip

@@ -10,14 +10,18 @@ import html
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
+from ttftdoctor.language import spoken, tr
 from ttftdoctor.report import Table, clean
 
 #: Rows shown of a table; the rest is counted below it.
 ROWS = 200
 #: Lines shown of a list.
 LINES = 100
+#: What a sentence ends with.
+STOPS = (".", "…", "?", "!", ":", "。", "？", "！", "：")
 
 
 def esc(text: object, limit: int = 2_000) -> str:
@@ -50,8 +54,18 @@ def _finite(value: Any) -> Any:
 
 def sentence(text: str) -> str:
     """A sentence that begins large and ends with a stop."""
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "…", "?", "!", ":")) else text + "."
+    if spoken() == "en":  # elsewhere what begins small, as p95 and token do, stays small
+        text = text[:1].upper() + text[1:]
+    return text if text.endswith(STOPS) else tr("{sentence}.", sentence=text)
+
+
+def paragraph(sentences: Iterable[str]) -> str:
+    """Sentences one after another, without those that are empty."""
+    return reduce(
+        lambda text, more: tr("{text} {more}", text=text, more=more) if text and more
+        else text or more,
+        sentences, "",
+    )  # fmt: skip
 
 
 def listed(lines: Iterable[object], css: str = "", limit: int = 2_000) -> str:
@@ -61,13 +75,19 @@ def listed(lines: Iterable[object], css: str = "", limit: int = 2_000) -> str:
         return ""
     items = "".join(f"<li>{esc(line, limit)}</li>" for line in every[:LINES])
     if len(every) > LINES:
-        items += f"<li>and {len(every) - LINES} more</li>"
+        more = tr("and {n} more", n=len(every) - LINES)
+        items += f"<li>{esc(more)}</li>"
     return f'<ul class="{css}">{items}</ul>' if css else f"<ul>{items}</ul>"
+
+
+def head(level: str, text: str) -> str:
+    """A heading of a level: ``h2``, ``h3``."""
+    return f"<{level}>{esc(text)}</{level}>"
 
 
 def card(heading: str, body: str) -> str:
     """A box with a heading of the third level; empty without a body."""
-    return f'<section class="card"><h3>{esc(heading)}</h3>{body}</section>' if body else ""
+    return f'<section class="card">{head("h3", heading)}{body}</section>' if body else ""
 
 
 def box(body: str, css: str = "card") -> str:
@@ -122,9 +142,10 @@ def tinted(
         rows.append(f"<tr>{''.join(cells)}</tr>")
     more = ""
     if len(table.rows) > limit:
-        more = f'<p class="quiet">{len(table.rows) - limit} more rows in --json.</p>'
+        left = tr("{n} more rows in --json.", n=len(table.rows) - limit)
+        more = f'<p class="quiet">{esc(left)}</p>'
     note = f'<p class="quiet">{esc(table.note)}</p>' if table.note else ""
-    title = table.title or "Figures"
+    title = table.title or tr("Figures")
     hidden = "" if named else ' class="hidden"'
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{esc(title)}"><table>'

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.language import tr
 from ttftdoctor.pages.heading import heading
 from ttftdoctor.pages.ledger import reading
-from ttftdoctor.pages.markup import bars, esc, listed, sentence
+from ttftdoctor.pages.markup import bars, esc, head, listed, paragraph, sentence
 from ttftdoctor.pages.proof import proof
 from ttftdoctor.pages.shell import brand
 from ttftdoctor.prefixes.sections import headline
@@ -43,11 +44,12 @@ def opening(d: Diagnosis) -> str:
     parts = [
         brand(d.version, who(d)),
         heading(badge(v), severity(v), v.headline, facts, proof(d), _levels(d)),
-        f'<div class="answer"><section><h2>Why</h2>{_why(d)}</section>',
+        f'<div class="answer"><section>{_why(d)}</section>',
         f'<section class="do">{_do(d)}</section></div>',
     ]
     if d.warnings:
-        parts.append(f'<section class="warnings"><h2>Warnings</h2>{listed(d.warnings)}</section>')
+        warned = head("h2", tr("Warnings")) + listed(d.warnings)
+        parts.append(f'<section class="warnings">{warned}</section>')
     return "\n".join(parts)
 
 
@@ -55,7 +57,7 @@ def _levels(d: Diagnosis) -> str:
     """Today's TTFT, and how many met the target; empty without a TTFT."""
     if d.population.with_ttft == 0:
         return ""
-    return " ".join(filter(None, [sentence(ttft_figures(d)), slo_sentence(d)]))
+    return paragraph([sentence(ttft_figures(d)), slo_sentence(d)])
 
 
 def _why(d: Diagnosis) -> str:
@@ -64,21 +66,27 @@ def _why(d: Diagnosis) -> str:
     groups = ledger_groups(d)
     if d.verdict.primary_cause == "healthy" and groups:
         evidence = [*evidence[: FEW - 1], reading(groups)]
-    out = [listed(evidence[:FEW] or prefix_sentences(d), "evidence")]
+    out = [head("h2", tr("Why")), listed(evidence[:FEW] or prefix_sentences(d), "evidence")]
     told = _all_the_same(d) if d.verdict.primary_cause == "insufficient_data" else []
     if told:
-        out.append(f"<h3>What it tells all the same</h3>{listed(told, 'evidence')}")
+        out += [head("h3", tr("What it tells all the same")), listed(told, "evidence")]
     for a in d.verdict.amplifiers:
-        part = f", {share(a.share_of_ttft)} of TTFT" if a.share_of_ttft is not None else ""
-        out.append(
-            f'<p class="amplifier"><b>Made worse by</b> <code>{esc(a.id)}</code>{esc(part)}: '
-            f"{esc(a.text.rstrip('.'))}.</p>"
-        )
+        cause, text = f"<code>{esc(a.id)}</code>", esc(a.text.rstrip(".。"))
+        said = (
+            tr("{cause}: {text}.", cause=cause, text=text)
+            if a.share_of_ttft is None
+            else tr(
+                "{cause}, {part} of TTFT: {text}.",
+                cause=cause, part=esc(share(a.share_of_ttft)), text=text,
+            )
+        )  # fmt: skip
+        worse = esc(tr("Made worse by"))
+        out.append(f'<p class="amplifier"><b>{worse}</b> {said}</p>')
     known = {a.id for a in d.verdict.amplifiers}
     others = [c for c in d.verdict.contributing if c not in known]
     if others:
-        names = ", ".join(f"<code>{esc(c)}</code>" for c in others)
-        out.append(f'<p class="amplifier"><b>Also</b> {names}</p>')
+        also, names = esc(tr("Also")), tr(", ").join(f"<code>{esc(c)}</code>" for c in others)
+        out.append(f'<p class="amplifier"><b>{also}</b> {names}</p>')
     return "".join(out)
 
 
@@ -100,25 +108,28 @@ def _do(d: Diagnosis) -> str:
     healthy = v.primary_cause == "healthy"
     out = []
     if remedy is not None:
-        out.append(f'<h2>Do first</h2><p class="first">{esc(remedy_name(remedy))}</p>')
+        out.append(head("h2", tr("Do first")))
+        out.append(f'<p class="first">{esc(remedy_name(remedy))}</p>')
         out.append(f"<p>{esc(gain_sentence(remedy, d.population.ttft_mean_s))}</p>")
         before, after = d.population.ttft_mean_s, remedy.ttft_mean_s
         if before and after is not None:
             out.append(
-                bars([("today", before, seconds(before), "now"),
-                      ("then", after, seconds(after), "then")])
+                bars([(tr("today"), before, seconds(before), "now"),
+                      (tr("then"), after, seconds(after), "then")])
             )  # fmt: skip
         if remedy.cost:
-            out.append(f'<p class="quiet">Cost: {esc(remedy.cost)}</p>')
+            cost = tr("Cost: {cost}", cost=remedy.cost)
+            out.append(f'<p class="quiet">{esc(cost)}</p>')
     elif healthy:
-        out.append("<h2>Do first</h2><p>Nothing needs to be done.</p>")
+        nothing = esc(tr("Nothing needs to be done."))
+        out.append(head("h2", tr("Do first")) + f"<p>{nothing}</p>")
     if v.next_steps:
-        level = "h3" if out else "h2"
+        out.append(head("h3" if out else "h2", tr("Next")))
         steps = "".join(f"<li>{esc(step)}</li>" for step in v.next_steps)
-        out.append(f"<{level}>Next</{level}><ol>{steps}</ol>")
+        out.append(f"<ol>{steps}</ol>")
     want = missing(d) if v.primary_cause == "insufficient_data" else []
     if want:
         names = " ".join(f"<code>{esc(name)}</code>" for name in want)
-        level = "h3" if out else "h2"
-        out.append(f"<{level}>Missing in the log</{level}><p>{names}</p>")
+        out.append(head("h3" if out else "h2", tr("Missing in the log")))
+        out.append(f"<p>{names}</p>")
     return "".join(out)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.language import mark, tr
 from ttftdoctor.pages.figures import Drawing, drawn
 from ttftdoctor.pages.gains import before_and_after, remedies
 from ttftdoctor.pages.ledger import accounts
@@ -16,7 +17,9 @@ from ttftdoctor.pages.markup import (
     defined,
     esc,
     folded,
+    head,
     listed,
+    paragraph,
     sentence,
     table_of,
 )
@@ -47,11 +50,15 @@ from ttftdoctor.units import count
 
 #: The parts: how they are reached, what they are called, and what they answer.
 PARTS = (
-    ("background", "Background", "What was logged, when, and how much."),
-    ("operation", "Operation", "How the time to first token was taken apart."),
-    ("result", "Result", "What was found."),
-    ("reading", "Reading", "Why this is the answer, and what was ruled out."),
-    ("variations", "Variations", "What each remedy would gain, cost and leave as it is."),
+    ("background", mark("Background"), mark("What was logged, when, and how much.")),
+    ("operation", mark("Operation"), mark("How the time to first token was taken apart.")),
+    ("result", mark("Result"), mark("What was found.")),
+    ("reading", mark("Reading"), mark("Why this is the answer, and what was ruled out.")),
+    (
+        "variations",
+        mark("Variations"),
+        mark("What each remedy would gain, cost and leave as it is."),
+    ),
 )
 
 
@@ -65,16 +72,19 @@ def review(d: Diagnosis) -> tuple[str, list[Drawing]]:
         "result": drawn(shown) + breaks(d) + _found(d),
         "reading": _reading(d),
         "variations": drawn(helped)
-        + card("Remedies, what they cost, leave and assume", remedies(d)),
+        + card(tr("Remedies, what they cost, leave and assume"), remedies(d)),
     }
-    there = [part for part in PARTS if bodies[part[0]]]
+    there = [
+        (name, esc(tr(heading)), esc(tr(lead))) for name, heading, lead in PARTS if bodies[name]
+    ]
     links = "".join(f'<li><a href="#{name}">{heading}</a></li>' for name, heading, _ in there)
     sections = "".join(
         f'<section class="part" id="{name}" aria-labelledby="{name}-heading">'
         f'<h2 id="{name}-heading">{heading}</h2><p class="lead">{lead}</p>{bodies[name]}</section>'
         for name, heading, lead in there
     )
-    nav = f'<nav class="parts" aria-label="Parts of this report"><ul>{links}</ul></nav>'
+    name = esc(tr("Parts of this report"))
+    nav = f'<nav class="parts" aria-label="{name}"><ul>{links}</ul></nav>'
     return nav + sections, [*shown, *helped]
 
 
@@ -83,19 +93,32 @@ def review(d: Diagnosis) -> tuple[str, list[Drawing]]:
 
 def _background(d: Diagnosis) -> str:
     p = d.population
-    said = [sentence(", ".join(who(d)))]
+    said = [sentence(tr(", ").join(who(d)))]
     if p.with_ttft:
         said.append(sentence(ttft_figures(d)))
-    lines = read_sentences(d)[:-1]  # the last one tells how the evidence was come by
-    rejects = [line for line in lines if line.startswith("  line ")]
-    read = [line for line in lines if line not in rejects]
+    read, rejects = _read(d)
     out = [
-        f"<p>{esc(' '.join(said))}</p><h3>What was read</h3>",
+        f"<p>{esc(paragraph(said))}</p>",
+        head("h3", tr("What was read")),
         listed((line.strip() for line in read), "read"),
-        folded("The first rows that were rejected, and why",
+        folded(tr("The first rows that were rejected, and why"),
                listed((line.strip() for line in rejects), "read")),
     ]  # fmt: skip
     return box("".join(out))
+
+
+def _read(d: Diagnosis) -> tuple[list[str], list[str]]:
+    """What was read, and apart from it the lines of the first rejects of each input."""
+    lines = read_sentences(d)[:-1]  # the last one tells how the evidence was come by
+    read, rejects = list[str](), list[str]()
+    for item in d.inputs:
+        first = 1 + len(item.first_rejects)
+        read.append(lines[0])
+        rejects += lines[1:first]
+        lines = lines[first:]
+        if item.ttft_set_aside:
+            read.append(lines.pop(0))
+    return read + lines, rejects
 
 
 # --- operation ------------------------------------------------------------------------------------
@@ -105,26 +128,28 @@ def _operation(d: Diagnosis) -> str:
     groups = ledger_groups(d)
     out = []
     if groups and d.cost_lines.prefill is not None:
-        sides = ", ".join(f"{title(g.group)} ({count(g.n)})" for g in groups[1:])
-        text = (
-            f"The TTFT of {count(groups[0].n)} requests was split into accounts that add up to it: "
-            "the constant and the prefill of new and of repeated tokens by the lines below, the "
-            "work that was ahead as waiting, and what is left as unexplained."
+        text = tr(
+            "The TTFT of {n} requests was split into accounts that add up to it: the constant and "
+            "the prefill of new and of repeated tokens by the lines below, the work that was ahead "
+            "as waiting, and what is left as unexplained.",
+            n=count(groups[0].n),
         )
-        if sides:
-            text += f" Then groups were set beside each other: {sides}."
-        out.append(f"<p>{esc(text)}</p>")
+        sides = tr(", ").join(
+            tr("{group} ({n})", group=title(g.group), n=count(g.n)) for g in groups[1:]
+        )
+        beside = tr("Then groups were set beside each other: {groups}.", groups=sides)
+        out.append(f"<p>{esc(paragraph([text, beside if sides else '']))}</p>")
     out.append(f"<p>{esc(grades(d))}</p>")
     if d.evidence.notes:
-        out.append(f"<h3>Notes on the evidence</h3>{listed(d.evidence.notes)}")
-    two = (
-        f'<div class="two"><div><h3>Cost of a token</h3>{listed(cost_sentences(d))}</div>'
-        f"<div><h3>Repeated prefix</h3>{listed(prefix_sentences(d))}</div></div>"
-    )
+        out += [head("h3", tr("Notes on the evidence")), listed(d.evidence.notes)]
+    cost = head("h3", tr("Cost of a token")) + listed(cost_sentences(d))
+    repeated = head("h3", tr("Repeated prefix")) + listed(prefix_sentences(d))
+    two = f'<div class="two"><div>{cost}</div><div>{repeated}</div></div>'
     tables = [t for t in split_tables(d) if t.rows]
     splits = "".join(table_of(t) for t in tables)
-    names = ", ".join(t.title.lower() for t in tables)
-    return box("".join(out) + two + folded(f"All splits: {names}", splits), "card splits")
+    names = tr(", ").join(t.title.lower() for t in tables)
+    every = folded(tr("All splits: {names}", names=names), splits)
+    return box("".join(out) + two + every, "card splits")
 
 
 # --- result ---------------------------------------------------------------------------------------
@@ -167,7 +192,7 @@ def _found(d: Diagnosis) -> str:
     rows, examples = worst_table(d), worked_examples(d)
     if rows is None and not examples:
         return ""
-    heading = rows.title if rows is not None else "The worst requests"
+    heading = rows.title if rows is not None else tr("The worst requests")
     body = table_of(rows, named=False) if rows is not None else ""
     return card(heading, body + listed(examples))
 
@@ -182,19 +207,20 @@ def _reading(d: Diagnosis) -> str:
     out = []
     first = primary(d)
     if first is not None and about(first):
-        out.append(
-            f"<h3>Why <code>{esc(first.id)}</code></h3>{listed(map(sentence, about(first)))}"
-        )
+        name = f"<code>{esc(first.id)}</code>"
+        heading = tr("Why {cause}", cause=name)
+        out.append(f"<h3>{heading}</h3>{listed(map(sentence, about(first)))}")
     if v.experiment is not None:
-        out.append(f"<h3>To prove it</h3><p>{esc(v.experiment.text)}</p>")
+        out.append(head("h3", tr("To prove it")) + f"<p>{esc(v.experiment.text)}</p>")
         if v.experiment.command:
             out.append(f'<p class="command"><code>{esc(v.experiment.command)}</code></p>')
     out.append(_others(d, None if first is None else first.id))
     ruled = [(f"<code>{esc(name)}</code>", esc(sentence(text))) for name, text in ruled_out(d)]
     if ruled:
-        out.append(f"<h3>Ruled out</h3>{defined(ruled)}")
+        out += [head("h3", tr("Ruled out")), defined(ruled)]
     if d.causes:
-        out.append(folded("All causes and their figures", table_of(cause_table(d), named=False)))
+        every = table_of(cause_table(d), named=False)
+        out.append(folded(tr("All causes and their figures"), every))
     return box("".join(out))
 
 
@@ -205,18 +231,20 @@ def _others(d: Diagnosis, first: str | None) -> str:
         if f.status == "unjudged":
             unjudged.setdefault(f.needs, []).append(f"<code>{esc(f.id)}</code>")
         elif f.status != "ruled_out" and f.id != first and about(f):
-            said = " ".join(map(sentence, about(f)))
+            said = paragraph(map(sentence, about(f)))
             at_work.append((f"<code>{esc(f.id)}</code> {esc(title(f.status))}", esc(said, 20_000)))
-    out = f"<h3>At work as well</h3>{defined(at_work)}" if at_work else ""
+    out = head("h3", tr("At work as well")) + defined(at_work) if at_work else ""
     if unjudged:
-        out += "<h3>Not judged</h3>" + _unjudged(unjudged)
+        out += head("h3", tr("Not judged")) + _unjudged(unjudged)
     return out
 
 
 def _unjudged(unjudged: dict[tuple[str, ...], list[str]]) -> str:
-    items: Sequence[str] = [
-        f"<li>{esc(', '.join(clean(n, 60) for n in needs) or 'more than this log has')} would "
-        f"decide {', '.join(names)}</li>"
-        for needs, names in unjudged.items()
-    ]
+    items = []
+    for needs, names in unjudged.items():
+        columns = tr(", ").join(clean(n, 60) for n in needs) or tr("more than this log has")
+        said = tr(
+            "{columns} would decide {causes}", columns=esc(columns), causes=tr(", ").join(names)
+        )
+        items.append(f"<li>{said}</li>")
     return f"<ul>{''.join(items)}</ul>"

@@ -14,12 +14,31 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
+from ttftdoctor.language import Language, mark, spoken, tr
 from ttftdoctor.pages.figures import Drawing, data_of
 from ttftdoctor.pages.markup import data_text, esc
 
+#: Languages as browsers name them: the name also chooses the shapes of Chinese characters.
+TAGS: dict[Language, str] = {"en": "en", "zh": "zh-CN"}
+DARK = mark("Dark colours")
+#: What the script and Plotly say by themselves.
+SAID = (
+    DARK,
+    mark("Light colours"),
+    mark("Zoom"),
+    mark("Pan"),
+    mark("Reset axes"),
+    mark("Download plot as a PNG"),
+    mark("Preparing image - this may take a few seconds"),
+    mark("Image download succeeded"),
+    mark("Sorry, there was a problem downloading your image!"),
+    mark("Double-click on legend to isolate one trace"),
+    mark("Double-click to zoom back out"),
+)
 
-def page(title: str, body: str, drawings: Sequence[Drawing] = (), *, lang: str = "en") -> str:
-    """The whole document. ``title`` is text, ``body`` HTML."""
+
+def page(title: str, body: str, drawings: Sequence[Drawing] = ()) -> str:
+    """The whole document, in the language spoken. ``title`` is text, ``body`` HTML."""
     data = data_of(drawings)
     styles = [_asset("page.css") + _room(drawings), PLOTLY_SHEET]
     scripts = [_script_safe(_asset("plotly-basic.min.js"))] if data else []
@@ -32,7 +51,7 @@ def page(title: str, body: str, drawings: Sequence[Drawing] = (), *, lang: str =
     )
     return (
         "<!doctype html>\n"
-        f'<html lang="{esc(lang, 12)}">\n<head>\n<meta charset="utf-8">\n'
+        f'<html lang="{TAGS[spoken()]}"{_words()}>\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{esc(policy)}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
@@ -53,11 +72,20 @@ PLOTLY_SHEET = ".js-plotly-plot{position:relative}"
 
 def brand(version: str, who: Sequence[str]) -> str:
     """The line at the top: who made the page, of what, and the switch of its colours."""
+    dark = esc(tr(DARK))
     return (
         f'<div class="top"><p class="brand">ttftdoctor {esc(version, 40)} '
         f"<span>{esc(' · '.join(who), 400)}</span></p>"
-        '<button type="button" id="theme">Dark colours</button></div>'
+        f'<button type="button" id="theme">{dark}</button></div>'
     )
+
+
+def _words() -> str:
+    """The attribute by which the script gets its words; none in English, which it has."""
+    if spoken() == "en":
+        return ""
+    words = data_text({text: tr(text) for text in SAID})
+    return f' data-words="{esc(words, 10_000)}"'
 
 
 def _room(drawings: Sequence[Drawing]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, Figure, figure, rounded
-from ttftdoctor.pages.markup import table_of
+from ttftdoctor.pages.markup import paragraph, table_of
 from ttftdoctor.report import Table
 from ttftdoctor.units import count, milliseconds, seconds
 
@@ -21,18 +22,18 @@ def against_uncached(d: Diagnosis) -> Drawing | None:
     if points:
         traces += _line(d)
     made = figure(
-        traces, "uncached prompt tokens", "TTFT, seconds", height=440,
+        traces, tr("uncached prompt tokens"), tr("TTFT, seconds"), height=440,
         xaxis={"rangemode": "tozero", "tickformat": ",d", "tickangle": 0, "nticks": 6},
     )  # fmt: skip
     figures = Table(
         "line",
-        "Fitted line",
-        ("uncached tokens", "TTFT", "low", "high"),
+        tr("Fitted line"),
+        (tr("uncached tokens"), "TTFT", tr("low"), tr("high")),
         tuple((count(p[0]), seconds(p[1]), seconds(p[2]), seconds(p[3])) for p in points),
         frozenset(),
     )
     return Drawing(
-        "uncached", "TTFT against uncached tokens", _reading(d, density is not None), made,
+        "uncached", tr("TTFT against uncached tokens"), _reading(d, density is not None), made,
         table_of(figures, named=False) if points else "",
     )  # fmt: skip
 
@@ -46,7 +47,7 @@ def _density(d: Diagnosis) -> Figure | None:
     return {
         "type": "scatter",
         "mode": "markers",
-        "name": "requests",
+        "name": tr("requests"),
         "x": rounded([b.x for b in bins], 4),
         "y": rounded([b.y for b in bins], 4),
         "marker": {
@@ -59,8 +60,10 @@ def _density(d: Diagnosis) -> Figure | None:
             "line": {"width": 0},
         },
         "customdata": [b.n for b in bins],
-        "hovertemplate": "about %{x:,.0f} uncached tokens, %{y:.3g} s<br>"
-        "%{customdata:,d} requests<extra></extra>",
+        "hovertemplate": tr(
+            "about %{x:,.0f} uncached tokens, %{y:.3g} s<br>"
+            "%{customdata:,d} requests<extra></extra>"
+        ),
     }
 
 
@@ -76,15 +79,17 @@ def _line(d: Diagnosis) -> list[Figure]:
         {
             **plain,
             "y": rounded([p[1] for p in points]),
-            "name": "fitted, without waiting",
+            "name": tr("fitted, without waiting"),
             "line": {"color": "@repeated", "width": 2.5},
             "hoverinfo": "all",
             "showlegend": True,
             "customdata": [
                 [count(p[0]), seconds(p[1]), seconds(p[2]), seconds(p[3])] for p in points
             ],
-            "hovertemplate": "%{customdata[0]} uncached tokens: %{customdata[1]}"
-            "<br>(%{customdata[2]} to %{customdata[3]})<extra></extra>",
+            "hovertemplate": tr(
+                "%{customdata[0]} uncached tokens: %{customdata[1]}"
+                "<br>(%{customdata[2]} to %{customdata[3]})<extra></extra>"
+            ),
         },
     ]
 
@@ -92,16 +97,21 @@ def _line(d: Diagnosis) -> list[Figure]:
 def _reading(d: Diagnosis, dense: bool) -> str:
     line = d.cost_lines.prefill
     if line is None:
-        reading = "The log does not determine a cost per token."
+        said = [tr("The log does not determine a cost per token.")]
     else:
-        reading = (
-            f"Each 1,000 uncached tokens cost {milliseconds(line.ms_per_1k_tokens)}, on top of "
-            f"{milliseconds(line.fixed_ms)} that every request pays; what lies above the line is "
-            "waiting."
-        )
+        said = [
+            tr(
+                "Each 1,000 uncached tokens cost {cost}, on top of {fixed} that every request "
+                "pays; what lies above the line is waiting.",
+                cost=milliseconds(line.ms_per_1k_tokens), fixed=milliseconds(line.fixed_ms),
+            )
+        ]  # fmt: skip
     if dense:
-        reading += " The stronger its colour, the more requests lie at a place."
+        said.append(tr("The stronger its colour, the more requests lie at a place."))
     above, top_s = d.charts.ttft_above
     if above:
-        reading += f" Above {seconds(top_s)} lie {count(above)} more, which are not drawn."
-    return reading
+        said.append(
+            tr("Above {ttft} lie {n} more, which are not drawn.",
+               ttft=seconds(top_s), n=count(above))
+        )  # fmt: skip
+    return paragraph(said)

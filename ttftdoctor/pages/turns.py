@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ttftdoctor.diagnosis import Diagnosis, Slice
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, Figure, figure, line, rounded, second_axis
-from ttftdoctor.pages.markup import label, table_of, tinted
+from ttftdoctor.pages.markup import label, paragraph, table_of, tinted
 from ttftdoctor.report import clean, length_band, split_tables, turn_by_length
 from ttftdoctor.units import count, milliseconds, seconds, share
 
@@ -28,7 +29,7 @@ def by_turn(d: Diagnosis) -> Drawing | None:
         ]
         for s in rows
     ]  # fmt: skip
-    hover = (
+    hover = tr(
         "turn %{x}<br>TTFT p50 %{customdata[3]}, p95 %{customdata[4]}<br>"
         "%{customdata[1]} prompt tokens, %{customdata[2]} uncached<br>"
         "%{customdata[0]} requests<extra></extra>"
@@ -37,28 +38,29 @@ def by_turn(d: Diagnosis) -> Drawing | None:
     traces = [
         line("TTFT p95", x, rounded([s.ttft_p95_s for s in rows]), "@muted", hover,
              customdata=notes, line=thin),
-        line("TTFT median", x, rounded([s.ttft_p50_s for s in rows]), "@accent", hover,
+        line(tr("TTFT median"), x, rounded([s.ttft_p50_s for s in rows]), "@accent", hover,
              customdata=notes),
     ]  # fmt: skip
     lengths = any(s.input_p50 is not None for s in rows)
     layout: Figure = {"xaxis": _whole_turns(rows)}
     if lengths:
         traces += [_bars(name, x, values, colour, hover, notes) for name, values, colour in (
-            ("input tokens", [s.input_p50 for s in rows], "@new-soft"),
-            ("of them uncached", [s.uncached_p50 for s in rows], "@new"),
+            (tr("input tokens"), [s.input_p50 for s in rows], "@new-soft"),
+            (tr("of them uncached"), [s.uncached_p50 for s in rows], "@new"),
         )]  # fmt: skip
         layout = {
             "xaxis": {**_whole_turns(rows), "anchor": "y2"},
             "yaxis": {"domain": [0.42, 1.0]},
-            "yaxis2": {**second_axis("input tokens", 0.0, 0.34), "tickformat": "~s"},
+            "yaxis2": {**second_axis(tr("input tokens"), 0.0, 0.34), "tickformat": "~s"},
             "barmode": "overlay",
             "bargap": 0.35,
         }
     made = figure(
-        traces, "turn of the conversation", "TTFT, seconds", height=440 if lengths else 340,
-        **layout,
+        traces, tr("turn of the conversation"), tr("TTFT, seconds"),
+        height=440 if lengths else 340, **layout,
     )  # fmt: skip
-    return Drawing("by_turn", "TTFT by turn", _turn_reading(rows), made, _figures(d, "by_turn"))
+    reading = _turn_reading(rows)
+    return Drawing("by_turn", tr("TTFT by turn"), reading, made, _figures(d, "by_turn"))
 
 
 def decode_by_turn(d: Diagnosis) -> Drawing | None:
@@ -67,15 +69,21 @@ def decode_by_turn(d: Diagnosis) -> Drawing | None:
     if not rows:
         return None
     x = [s.key["turn"] for s in rows]
-    made = _decode(rows, x, "turn of the conversation", "turn %{x}", _whole_turns(rows))
+    hover = tr(
+        "turn %{x}<br>%{customdata[0]} per token<br>%{customdata[1]} requests<extra></extra>"
+    )
+    made = _decode(rows, x, tr("turn of the conversation"), hover, _whole_turns(rows))
     y = [_ms(s) for s in rows]
     if len(rows) == 1:
-        reading = f"A token takes {milliseconds(y[0])} at the median."
+        reading = tr("A token takes {time} at the median.", time=milliseconds(y[0]))
     else:
-        ends = f"{milliseconds(y[0])} at turn {clean(x[0])}, {milliseconds(y[-1])} at turn "
-        ends += clean(x[-1])
-        reading = _decode_reading(rows, ends, "along the conversation")
-    return Drawing("decode", "Decode time per token by turn", reading, made, _figures(d, "by_turn"))
+        ends = tr(
+            "{first} at turn {a}, {last} at turn {b}",
+            first=milliseconds(y[0]), a=clean(x[0]), last=milliseconds(y[-1]), b=clean(x[-1]),
+        )  # fmt: skip
+        reading = _decode_reading(rows, ends, by_turn=True)
+    title = tr("Decode time per token by turn")
+    return Drawing("decode", title, reading, made, _figures(d, "by_turn"))
 
 
 def decode_by_context(d: Diagnosis) -> Drawing | None:
@@ -86,13 +94,19 @@ def decode_by_context(d: Diagnosis) -> Drawing | None:
     names = [length_band(s.key) for s in rows]
     ticks = {"type": "category", "tickmode": "array", "tickvals": names,
              "ticktext": [_short(s) for s in rows]}  # fmt: skip
-    made = _decode(rows, names, "prompt tokens", "%{x} prompt tokens", ticks)
+    hover = tr(
+        "%{x} prompt tokens<br>%{customdata[0]} per token<br>%{customdata[1]} requests"
+        "<extra></extra>"
+    )
+    made = _decode(rows, names, tr("prompt tokens"), hover, ticks)
     y = [_ms(s) for s in rows]
-    ends = f"{milliseconds(y[0])} with {names[0]} prompt tokens, {milliseconds(y[-1])} with "
-    ends += names[-1]
-    reading = _decode_reading(rows, ends, "with the context", ttft=False)
+    ends = tr(
+        "{first} with {a} prompt tokens, {last} with {b}",
+        first=milliseconds(y[0]), a=names[0], last=milliseconds(y[-1]), b=names[-1],
+    )  # fmt: skip
+    reading = _decode_reading(rows, ends, by_turn=False)
     return Drawing(
-        "decode_context", "Decode time per token by context", reading, made,
+        "decode_context", tr("Decode time per token by context"), reading, made,
         _figures(d, "by_input_length"),
     )  # fmt: skip
 
@@ -111,10 +125,12 @@ def heat(d: Diagnosis) -> Drawing | None:
          for at, cell in enumerate(row)]
         for row in matrix.rows
     ]  # fmt: skip
-    reading = (
-        f"{matrix.note} The stronger the tint, the later the first token, up to {seconds(top)}; "
-        f"fewer than {FEWEST} requests have none."
-    )
+    tint = tr(
+        "The stronger the tint, the later the first token, up to {top}; fewer than {n} requests "
+        "have none.",
+        top=seconds(top), n=FEWEST,
+    )  # fmt: skip
+    reading = paragraph([matrix.note, tint])
     body = tinted(replace(matrix, note=""), levels, named=False, heads=True).replace(
         "<table>", '<table class="heat">'
     )
@@ -155,26 +171,32 @@ def _bars(
 
 
 def _decode(
-    rows: Sequence[Slice], x: Sequence[object], axis: str, where: str, ticks: Figure
+    rows: Sequence[Slice], x: Sequence[object], axis: str, hover: str, ticks: Figure
 ) -> Figure:
-    hover = where + "<br>%{customdata[0]} per token<br>%{customdata[1]} requests<extra></extra>"
     notes = [[milliseconds(_ms(s)), count(s.n)] for s in rows]
-    trace = line("median", x, rounded([_ms(s) for s in rows]), "@new", hover, customdata=notes)
-    return figure([trace], axis, "ms per token", height=300, showlegend=False, xaxis=ticks)
+    trace = line(tr("median"), x, rounded([_ms(s) for s in rows]), "@new", hover, customdata=notes)
+    return figure([trace], axis, tr("ms per token"), height=300, showlegend=False, xaxis=ticks)
 
 
-def _decode_reading(rows: Sequence[Slice], ends: str, along: str, *, ttft: bool = True) -> str:
+def _decode_reading(rows: Sequence[Slice], ends: str, *, by_turn: bool) -> str:
     y = [_ms(s) for s in rows]
     change = y[-1] / y[0] - 1 if y[0] else 0.0
     if abs(change) < 0.1:
-        reading = f"Decode is level: {ends}."
+        said = [tr("Decode is level: {ends}.", ends=ends)]
         first, last = rows[0].ttft_p50_s, rows[-1].ttft_p50_s
-        if ttft and first and last and last > 1.25 * first:
-            reading += " So the server is not slower in general as TTFT grows."
-        return reading
+        if by_turn and first and last and last > 1.25 * first:
+            said.append(tr("So the server is not slower in general as TTFT grows."))
+        return paragraph(said)
     if change > 0:
-        return f"Decode slows down by {share(change)} {along}: {ends}."
-    return f"Decode speeds up {along}: {ends}."
+        part = share(change)
+        if by_turn:
+            return tr(
+                "Decode slows down by {part} along the conversation: {ends}.", part=part, ends=ends
+            )
+        return tr("Decode slows down by {part} with the context: {ends}.", part=part, ends=ends)
+    if by_turn:
+        return tr("Decode speeds up along the conversation: {ends}.", ends=ends)
+    return tr("Decode speeds up with the context: {ends}.", ends=ends)
 
 
 def _whole_turns(rows: Sequence[Slice]) -> Figure:
@@ -190,20 +212,20 @@ def _turn_reading(rows: Sequence[Slice]) -> str:
         last = filled[-1]
     a, b = first.ttft_p50_s or 0.0, last.ttft_p50_s or 0.0
     if len(rows) == 1 or not a:
-        return f"The median TTFT is {seconds(a)}; there is one turn only."
+        return tr("The median TTFT is {ttft}; there is one turn only.", ttft=seconds(a))
     ratio = b / a
-    ends = (
-        f"from {seconds(a)} at turn {clean(first.key['turn'])} to {seconds(b)} at turn "
-        f"{clean(last.key['turn'])}"
-    )
-    if ratio >= 1.25:
-        text = f"The median TTFT grows {ratio:.1f} times, {ends}"
-    elif ratio <= 0.8:
-        text = f"The median TTFT falls, {ends}"
-    else:
-        text = f"The median TTFT stays about level, {ends}"
+    times = f"{ratio:.1f}"
+    text = tr(
+        "from {low} at turn {a} to {high} at turn {b}",
+        low=seconds(a), a=clean(first.key["turn"]), high=seconds(b), b=clean(last.key["turn"]),
+    )  # fmt: skip
     if first.uncached_p50 is not None and last.uncached_p50 is not None:
-        text += (
-            f"; uncached tokens go from {count(first.uncached_p50)} to {count(last.uncached_p50)}"
-        )
-    return text + "."
+        text = tr(
+            "{text}; uncached tokens go from {low} to {high}",
+            text=text, low=count(first.uncached_p50), high=count(last.uncached_p50),
+        )  # fmt: skip
+    if ratio >= 1.25:
+        return tr("The median TTFT grows {n} times, {ends}.", n=times, ends=text)
+    if ratio <= 0.8:
+        return tr("The median TTFT falls, {ends}.", ends=text)
+    return tr("The median TTFT stays about level, {ends}.", ends=text)

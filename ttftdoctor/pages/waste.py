@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.diagnosis import Diagnosis, SessionWaste
+from ttftdoctor.language import tr
 from ttftdoctor.pages.figures import Drawing, figure, rounded
 from ttftdoctor.pages.markup import esc, folded, label, table_of
 from ttftdoctor.report import Table, clean
@@ -28,12 +29,13 @@ def by_session(d: Diagnosis) -> Drawing | None:
                     [label(name, 60), seconds(one.seconds), tokens(one.tokens), count(one.requests)]
                     for name, one in zip(names, found, strict=True)
                 ],
-                "hovertemplate": "%{customdata[0]}: %{customdata[1]} of prefill for "
-                "%{customdata[2]} tokens computed again<br>%{customdata[3]} requests"
-                "<extra></extra>",
+                "hovertemplate": tr(
+                    "%{customdata[0]}: %{customdata[1]} of prefill for %{customdata[2]} tokens "
+                    "computed again<br>%{customdata[3]} requests<extra></extra>"
+                ),
             }
         ],
-        "prefill again, seconds",
+        tr("prefill again, seconds"),
         "",
         height=80 + 24 * len(found),
         bargap=0.3,
@@ -44,13 +46,13 @@ def by_session(d: Diagnosis) -> Drawing | None:
         },
     )  # fmt: skip
     return Drawing(
-        "waste", "Waste by session, worst first", _reading(d), made, _table(found, names),
-        wide=True,
+        "waste", tr("Waste by session, worst first"), _reading(d), made,
+        _table(found, names), wide=True,
     )  # fmt: skip
 
 
 def _called(one: SessionWaste, at: int) -> str:
-    return clean(one.session_id, 80) if one.session_id else f"session {at}"
+    return clean(one.session_id, 80) if one.session_id else tr("session {n}", n=at)
 
 
 def _short(name: str) -> str:
@@ -60,38 +62,46 @@ def _short(name: str) -> str:
 def _reading(d: Diagnosis) -> str:
     found, whole = d.charts.waste, d.charts.waste_s
     part = sum(one.seconds for one in found)
-    text = (
-        f"Of {seconds(whole)} of prefill for tokens that had been computed before, "
-        f"{share(part / whole if whole else None)} fall on these {count(len(found))} of "
-        f"{count(d.charts.waste_sessions)} sessions"
-    )
+    text = tr(
+        "Of {whole} of prefill for tokens that had been computed before, {part} fall on these {n} "
+        "of {all} sessions",
+        whole=seconds(whole), part=share(part / whole if whole else None), n=count(len(found)),
+        all=count(d.charts.waste_sessions),
+    )  # fmt: skip
     if len(found) < d.charts.waste_sessions and part < 0.25 * whole:
-        return f"{text}: it is spread over all of them, not the doing of a few."
-    return f"{text}."
+        return tr("{text}: it is spread over all of them, not the doing of a few.", text=text)
+    return tr("{sentence}.", sentence=text)
 
 
 def _table(found: tuple[SessionWaste, ...], names: list[str]) -> str:
     """The sessions, each name a link to its requests below."""
     head = "".join(
-        f'<th scope="col"{css}>{name}</th>'
+        f'<th scope="col"{css}>{esc(name)}</th>'
         for name, css in (
-            ("session", ' class="l"'), ("requests", ""), ("tokens again", ""), ("seconds", ""),
+            (tr("session"), ' class="l"'),
+            (tr("requests"), ""),
+            (tr("tokens again"), ""),
+            (tr("seconds"), ""),
         )
-    )  # fmt: skip
+    )
     rows = "".join(
         f'<tr><td class="l"><a href="#session-{at}">{esc(name, 80)}</a></td>'
         f"<td>{esc(count(one.requests))}</td><td>{esc(tokens(one.tokens))}</td>"
         f"<td>{esc(seconds(one.seconds))}</td></tr>"
         for at, (name, one) in enumerate(zip(names, found, strict=True), start=1)
     )
+    caption = esc(tr("Waste by session"))
     whole = (
-        '<div class="scroll" tabindex="0" role="group" aria-label="Waste by session"><table>'
-        '<caption class="hidden">Waste by session</caption>'
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{caption}"><table>'
+        f'<caption class="hidden">{caption}</caption>'
         f"<thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
     )
     return whole + "".join(
         f'<div class="linked" id="session-{at}">'
-        + folded(f"The worst requests of {name}", table_of(_requests(one), named=False))
+        + folded(
+            tr("The worst requests of {session}", session=name),
+            table_of(_requests(one), named=False),
+        )
         + "</div>"
         for at, (name, one) in enumerate(zip(names, found, strict=True), start=1)
     )
@@ -101,7 +111,7 @@ def _requests(one: SessionWaste) -> Table:
     rows = tuple(
         (
             clean(row.request_id, 36) if row.request_id else "-",
-            "-" if row.line is None else f"line {row.line}",
+            "-" if row.line is None else tr("line {n}", n=row.line),
             "-" if row.turn is None else count(row.turn),
             "-" if row.start is None else clean(row.start, 24),
             seconds(row.ttft_s),
@@ -111,8 +121,8 @@ def _requests(one: SessionWaste) -> Table:
     )
     return Table(
         "session",
-        "Requests of this session",
-        ("request", "in the log", "turn", "start", "TTFT", "computed again"),
+        tr("Requests of this session"),
+        (tr("request"), tr("in the log"), tr("turn"), tr("start"), "TTFT", tr("computed again")),
         rows,
         frozenset({0, 1, 3}),
     )

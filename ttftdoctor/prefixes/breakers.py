@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import polars as pl
 
+from ttftdoctor.language import mark
 from ttftdoctor.prefixes.kinds import (
     FIELD_CHARS,
     LONGEST,
@@ -59,36 +60,38 @@ Habit = Literal["unique", "thrashing", "once"]
 
 #: What each kind is, in words.
 KINDS: Final[dict[Kind, str]] = {
-    "time": "a date, a clock or a time stamp",
-    "id": "an id made anew (uuid, hex, request id, nonce)",
-    "counter": "a number that counts",
-    "reordered_keys": "the same JSON with its keys in another order",
-    "reordered_tools": "the same tools in another order",
-    "tools_changed": "a tool added, removed or changed",
-    "user_field": "a field of the user or session (name, id, locale)",
-    "changing_context": "documents or other context that changes, before what stays",
-    "whitespace": "spacing or the form of characters",
-    "trimmed_history": "the oldest messages dropped or summed up",
-    "edited_history": "an earlier message changed",
-    "other": "text that differs",
-    "unknown": "unknown (the log tells blocks, not text)",
+    "time": mark("a date, a clock or a time stamp"),
+    "id": mark("an id made anew (uuid, hex, request id, nonce)"),
+    "counter": mark("a number that counts"),
+    "reordered_keys": mark("the same JSON with its keys in another order"),
+    "reordered_tools": mark("the same tools in another order"),
+    "tools_changed": mark("a tool added, removed or changed"),
+    "user_field": mark("a field of the user or session (name, id, locale)"),
+    "changing_context": mark("documents or other context that changes, before what stays"),
+    "whitespace": mark("spacing or the form of characters"),
+    "trimmed_history": mark("the oldest messages dropped or summed up"),
+    "edited_history": mark("an earlier message changed"),
+    "other": mark("text that differs"),
+    "unknown": mark("unknown (the log tells blocks, not text)"),
 }
 
 #: What helps against each kind, in words.
 FIXES: Final[dict[Kind, str]] = {
-    "time": "move it behind the conversation, or round it to the day",
-    "id": "take it out of the prompt, or move it to the last message",
-    "counter": "move it to the last message",
-    "reordered_keys": "serialise with sorted keys",
-    "reordered_tools": "sort the tools by name",
-    "tools_changed": "keep one fixed list of tools and allow or forbid tools otherwise",
-    "user_field": "move it behind what all users share, to the first message",
-    "changing_context": "move it behind the instructions and the history, to the last message",
-    "whitespace": "render the prompt in one place, with one form of spacing and Unicode",
-    "trimmed_history": "trim seldom and by large steps, and not on every turn",
-    "edited_history": "only append; edit old messages seldom and many at once",
-    "other": "move what differs behind what stays",
-    "unknown": "log the prompts' text for once to see what differs there",
+    "time": mark("move it behind the conversation, or round it to the day"),
+    "id": mark("take it out of the prompt, or move it to the last message"),
+    "counter": mark("move it to the last message"),
+    "reordered_keys": mark("serialise with sorted keys"),
+    "reordered_tools": mark("sort the tools by name"),
+    "tools_changed": mark("keep one fixed list of tools and allow or forbid tools otherwise"),
+    "user_field": mark("move it behind what all users share, to the first message"),
+    "changing_context": mark(
+        "move it behind the instructions and the history, to the last message"
+    ),
+    "whitespace": mark("render the prompt in one place, with one form of spacing and Unicode"),
+    "trimmed_history": mark("trim seldom and by large steps, and not on every turn"),
+    "edited_history": mark("only append; edit old messages seldom and many at once"),
+    "other": mark("move what differs behind what stays"),
+    "unknown": mark("log the prompts' text for once to see what differs there"),
 }
 
 #: Pairs of texts that are looked into, in all and of one place of a template.

@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.prefixes.breakers import FIXES, KINDS, Breaker, look
 from ttftdoctor.prefixes.ladder import Costs
@@ -14,9 +15,9 @@ from ttftdoctor.stats import Array
 from ttftdoctor.units import count
 
 HABITS = {
-    "unique": "a new value nearly each time",
-    "thrashing": "a few values by turns",
-    "once": "changed once, or now and then",
+    "unique": mark("a new value nearly each time"),
+    "thrashing": mark("a few values by turns"),
+    "once": mark("changed once, or now and then"),
 }
 
 
@@ -55,20 +56,22 @@ def broken(
     records = tuple(
         _record(one, place, rows.inputs[at], ideal, costs, paths) for one in found.breakers
     )
-    with_what = "their text" if found.with_text else "their blocks"
     if not found.pairs:
-        return records, (
+        return records, tr(
             "no two requests are known that should share a beginning: nothing is known of breakers "
             "(session ids, or the text of prompts, would tell)"
         )
-    says = (
-        f"{count(found.pairs)} requests were held against an earlier one that they should go on "
-        f"from, by {with_what}"
-    )
+    says = tr(
+        "{n} requests were held against an earlier one that they should go on from, by {what}",
+        n=count(found.pairs), what=tr("their text") if found.with_text else tr("their blocks"),
+    )  # fmt: skip
     if not records:
-        says += ": nothing breaks their beginnings"
+        says = tr("{looked}: nothing breaks their beginnings", looked=says)
     elif not found.with_text and log.bytes_per_token is not None:
-        says += "; what differs there, the text of this log tells (ttftdoctor prefix)"
+        says = tr(
+            "{looked}; what differs there, the text of this log tells (ttftdoctor prefix)",
+            looked=says,
+        )
     return records, says
 
 
@@ -99,8 +102,9 @@ def _record(
         seconds_lost=None if slower is None else float(slower.sum()),
         money_lost=None if money is None else float(money.sum()),
         examples=tuple(f"{paths[source]}:{line}" for source, line in one.examples),
-        says=f"{KINDS[one.kind]}, {HABITS[one.habit]}: {FIXES[one.kind]}",
+        says=tr("{kind}, {habit}: {fix}", kind=tr(KINDS[one.kind]), habit=tr(HABITS[one.habit]),
+                fix=tr(FIXES[one.kind])),
         also=tuple(AlsoRecord(other.kind, other.position_tokens) for other in one.also),
         before=one.sample_before,
         after=one.sample_after,
-    )
+    )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ttftdoctor.language import tr
 from ttftdoctor.prefixes import sections as words
 from ttftdoctor.prefixes.records import Capacity, Expiry, Ladder, PrefixFindings
 from ttftdoctor.report import Table, clean, money
@@ -52,7 +53,7 @@ def _ladder(found: PrefixFindings, ladder: Ladder) -> Chart:
     left = {
         "type": "bar",
         "orientation": "h",
-        "name": "left",
+        "name": tr("left"),
         "y": names,
         "x": [round(100 * rung.share, 3) for rung in rungs],
         "marker": {"color": ["@new" if sure else "@new-soft" for sure in known]},
@@ -60,24 +61,25 @@ def _ladder(found: PrefixFindings, ladder: Ladder) -> Chart:
         "textposition": "auto",
         "insidetextanchor": "start",
         "customdata": [
-            [tokens(rung.hit_tokens), share(rung.share), words.BASIS.get(rung.basis, "-")]
-            for rung in rungs
+            [tokens(rung.hit_tokens), share(rung.share), words.basis_of(rung)] for rung in rungs
         ],
-        "hovertemplate": "%{y}: %{customdata[1]} of the prompt tokens left, %{customdata[0]}<br>"
-        "limit: %{customdata[2]}<extra></extra>",
+        "hovertemplate": tr(
+            "%{y}: %{customdata[1]} of the prompt tokens left, %{customdata[0]}<br>"
+            "limit: %{customdata[2]}<extra></extra>"
+        ),
     }
     notes = []
     for place, rung in enumerate(rungs):
-        parts = [tokens(rung.lost_tokens) + " tokens"]
-        parts += [] if rung.lost_seconds is None else [f"{seconds(rung.lost_seconds)} of prefill"]
-        parts += [] if rung.lost_money is None else [
-            f"{money(rung.lost_money)} {words.currency(ladder)}"
-        ]  # fmt: skip
-        notes.append([words.points(rung) if place else "-", ", ".join(parts)])
+        parts = [tr("{n} tokens", n=tokens(rung.lost_tokens))]
+        if rung.lost_seconds is not None:
+            parts.append(tr("{time} of prefill", time=seconds(rung.lost_seconds)))
+        if rung.lost_money is not None:
+            parts.append(f"{money(rung.lost_money)} {words.currency(ladder)}")
+        notes.append([words.points(rung) if place else "-", tr(", ").join(parts)])
     lost = {
         "type": "bar",
         "orientation": "h",
-        "name": "lost here",
+        "name": tr("lost here"),
         "y": names,
         "x": [round(100 * value, 3) for value in gone],
         "marker": {"color": "@repeated"},
@@ -87,15 +89,17 @@ def _ladder(found: PrefixFindings, ladder: Ladder) -> Chart:
         "textposition": "auto",
         "cliponaxis": False,
         "customdata": [[_escaped(cell) for cell in note] for note in notes],
-        "hovertemplate": "%{y}: %{customdata[0]} points lost<br>%{customdata[1]}<extra></extra>",
+        "hovertemplate": tr(
+            "%{y}: %{customdata[0]} points lost<br>%{customdata[1]}<extra></extra>"
+        ),
     }
-    reading = " ".join([words.headline(found), *words.basis_sentences(ladder)])
+    reading = words.together([words.headline(found), *words.basis_sentences(ladder)])
     return Chart(
         "prefix_ladder",
-        "Where reusable work is lost",
+        tr("Where reusable work is lost"),
         reading,
         (left, lost),
-        "of the prompt tokens, %",
+        tr("of the prompt tokens, %"),
         "",
         words.ladder_table(ladder, room=0),
         {
@@ -115,33 +119,34 @@ def _capacity(c: Capacity, asked: int | None) -> Chart:
     notes = [
         [
             tokens(s.capacity_tokens),
-            f" ({words.gigabytes(s.capacity_gb)} GB)" if s.capacity_gb is not None else "",
+            tr(" ({n} GB)", n=words.gigabytes(s.capacity_gb))
+            if s.capacity_gb is not None else "",
             share(s.lru_share), share(s.optimal_share),
         ]
         for s in c.sizes
     ]  # fmt: skip
-    hover = (
+    hover = tr(
         "%{customdata[0]} tokens%{customdata[1]}<br>least recently used leaves first: "
         "%{customdata[2]}<br>clairvoyant: %{customdata[3]}<extra></extra>"
     )
     traces = (
-        _curve("optimal (clairvoyant)", x, [s.optimal_share for s in c.sizes], "@muted", hover,
+        _curve(tr("optimal (clairvoyant)"), x, [s.optimal_share for s in c.sizes], "@muted", hover,
                notes, dash="dot"),
         _curve("LRU", x, [s.lru_share for s in c.sizes], "@accent", hover, notes),
     )  # fmt: skip
     marks = []
     if c.flat_tokens is not None:
-        marks.append((c.flat_tokens, "flattens"))
+        marks.append((c.flat_tokens, tr("flattens")))
     if asked is not None:
-        marks.append((asked, "as in the ladder"))
+        marks.append((asked, tr("as in the ladder")))
     section = next(s for s in words.sections(_only(capacity=c)) if s.table is not None)
     return Chart(
         "prefix_capacity",
-        "Hit share by cache size",
-        " ".join(section.said),
+        tr("Hit share by cache size"),
+        words.together(section.said),
         traces,
-        "tokens in the cache",
-        "of the prompt tokens, %",
+        tr("tokens in the cache"),
+        tr("of the prompt tokens, %"),
         section.table,
         {
             "xaxis": {
@@ -157,21 +162,21 @@ def _capacity(c: Capacity, asked: int | None) -> Chart:
 def _expiry(e: Expiry, asked_s: float | None) -> Chart:
     x = [t.ttl_s for t in e.lifetimes]
     notes = [[seconds(t.ttl_s), share(t.share), share(t.of_ideal)] for t in e.lifetimes]
-    hover = (
+    hover = tr(
         "let go %{customdata[0]} after the last use<br>%{customdata[1]} of the prompt tokens, "
         "%{customdata[2]} of the ideal<extra></extra>"
     )
     section = next(s for s in words.sections(_only(expiry=e)) if s.table is not None)
-    said = " ".join([*section.said, *words.sentences([e.says] if e.says else [])])
+    said = words.together([*section.said, *words.sentences([e.says] if e.says else [])])
     ticks = _apart(x)
-    marks = [(asked_s, "as in the ladder")] if asked_s is not None and asked_s > 0 else []
+    marks = [(asked_s, tr("as in the ladder"))] if asked_s is not None and asked_s > 0 else []
     return Chart(
         "prefix_expiry",
-        "Hit share by lifetime",
+        tr("Hit share by lifetime"),
         said,
-        (_curve("kept", x, [t.share for t in e.lifetimes], "@accent", hover, notes),),
-        "time from the last use to the end",
-        "of the prompt tokens, %",
+        (_curve(tr("kept"), x, [t.share for t in e.lifetimes], "@accent", hover, notes),),
+        tr("time from the last use to the end"),
+        tr("of the prompt tokens, %"),
         section.table,
         {
             "showlegend": False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure.caches import Cached, caches
 from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.measure.trie import Trie
@@ -9,7 +10,16 @@ from ttftdoctor.prefixes.ladder import Step
 from ttftdoctor.prefixes.limits import Inferred, infer
 from ttftdoctor.prefixes.records import Limits
 from ttftdoctor.prefixes.routing import assign
-from ttftdoctor.prefixes.rungs import Asked, Walk, actual_of, ends, lifetime, room_of, rounding
+from ttftdoctor.prefixes.rungs import (
+    POLICY_NAMES,
+    Asked,
+    Walk,
+    actual_of,
+    ends,
+    lifetime,
+    room_of,
+    rounding,
+)
 
 
 def by_content(
@@ -47,10 +57,17 @@ def by_content(
     size = None if room.value is None else int(room.value)
     below = apart.hits(ttl.value, size).astype(float)
     step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, below)
-    names = f"{count} replicas, each with a cache of its own"
-    ideal = "one endless cache for all requests, empty at the start"
+    if where is None:
+        routed = tr("the log names no replicas (--replicas)")
+    else:
+        routed = tr("{n} replicas, each with a cache of its own", n=count)
+        if how != "logged":
+            policy = tr(POLICY_NAMES.get(how, how.replace("_", " ")))
+            routed = tr("{replicas}, {policy}", replicas=routed, policy=policy)
+    ideal = tr("one endless cache for all requests, empty at the start")
     if bytes_per_token is not None:
-        ideal += f"; text is cut into blocks at {bytes_per_token:.2f} bytes a token"
+        ideal = tr("{cache}; text is cut into blocks at {n} bytes a token",
+                   cache=ideal, n=format(bytes_per_token, ".2f"))  # fmt: skip
     steps = [
         Step("ideal", one.hits().astype(float),
              "exact" if bytes_per_token is None else "inferred", ideal),
@@ -58,9 +75,7 @@ def by_content(
         Step("capacity", one.hits(ttl.value, None if size is None else size * count).astype(float),
              room.basis, room.says),
         Step("routing", below, "unknown" if where is None else
-             "logged" if how == "logged" else "given",
-             "the log names no replicas (--replicas)" if where is None else
-             names if how == "logged" else f"{names}, {how.replace('_', ' ')}"),
+             "logged" if how == "logged" else "given", routed),
     ]  # fmt: skip
     steps += ends(below, step, least, how_rounded, actual, rows.cached_logged)
     limits = Limits(

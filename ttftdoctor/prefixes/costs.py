@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure.lines import Lines
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.prefixes.ladder import Costs
@@ -23,7 +24,10 @@ def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) ->
     basis = None
     if asked.ms_per_1k_tokens is not None:
         per_token_s = asked.ms_per_1k_tokens / 1e6
-        basis = f"{asked.ms_per_1k_tokens:g} ms per 1,000 computed tokens ({asked.ms_per_1k_basis})"
+        basis = tr(
+            "{n} ms per 1,000 computed tokens ({basis})",
+            n=format(asked.ms_per_1k_tokens, "g"), basis=tr(asked.ms_per_1k_basis),
+        )  # fmt: skip
 
         def even(new: Array, cached: Array) -> Array:
             del cached
@@ -32,7 +36,7 @@ def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) ->
         spend = even
     elif lines is not None and lines.main.per_1k > 0:
         parts = [(mask[at], line) for mask, line in lines.each()]
-        basis = "the cost line fitted to this log"
+        basis = tr("the cost line fitted to this log")
 
         def fitted(new: Array, cached: Array) -> Array:
             out = np.zeros(len(new))
@@ -45,10 +49,16 @@ def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) ->
         money = (till.tariff.full - till.tariff.read)[at]
         if not np.isfinite(money).any():
             return Costs(spend, basis)  # no model has a price: the till has a warning that says so
-        says = f"list prices of {till.tariff.source}: a computed token against a cached one"
+        says = tr(
+            "list prices of {source}: a computed token against a cached one",
+            source=till.tariff.source,
+        )
         return Costs(spend, basis, money, None, says, "USD")
     if till is not None and till.pricing.gpu_hour is not None:
         per_s = till.pricing.gpu_hour * till.gpus / 3600
-        says = f"{till.pricing.gpu_hour:g} a GPU-hour, {till.gpus:g} GPUs a replica"
+        says = tr(
+            "{price} a GPU-hour, {n} GPUs a replica",
+            price=format(till.pricing.gpu_hour, "g"), n=format(till.gpus, "g"),
+        )  # fmt: skip
         return Costs(spend, basis, None, per_s, says, till.pricing.currency)
     return Costs(spend, basis)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.caches import Shared
 from ttftdoctor.measure.lines import Lines
 from ttftdoctor.measure.rows import COVERED, Index, Rows
@@ -53,7 +54,7 @@ def exact(
         grade="content",
         requests=rows.n,
         looked_at=trie.n,
-        left_out={} if trie.n == rows.n else {"no blocks or no length": rows.n - trie.n},
+        left_out={} if trie.n == rows.n else {mark("no blocks or no length"): rows.n - trie.n},
         input_tokens=int(trie.inputs.sum()),
         block_tokens=int(np.median(trie.block)) if len(trie.block) else None,
         sessions=rows.session_grade,
@@ -70,7 +71,7 @@ def exact(
         breakers=breakers,
         breakers_says=looked_at,
         notes=() if shared.chained else (
-            "the ids of prompt blocks do not chain; ids that do were made from them",
+            tr("the ids of prompt blocks do not chain; ids that do were made from them"),
         ),
         reconciled=beside_log(rows, at, walk, keys),
         lacks=lacking(

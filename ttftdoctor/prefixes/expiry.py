@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure.caches import Cached
 from ttftdoctor.measure.trie import Trie
 from ttftdoctor.prefixes.records import Expiry, Lifetime, TtlPrice
@@ -80,11 +81,13 @@ def _prices(
     missed = total - within(long)
     even = (costs[0] * total - within(long) * read) / missed if missed > 0 else None
     more = (within(long) - within(short)) / total
-    says = (
-        f"living {seconds(long)} instead of {seconds(short)} keeps {share(more)} more of the "
-        f"prompt tokens and costs {costs[1]:.2f} instead of {costs[0]:.2f} input prices a token "
-        "(no cache: 1.00)"
-    )
+    says = tr(
+        "living {long} instead of {short} keeps {more} more of the prompt tokens and costs {dear} "
+        "instead of {cheap} input prices a token (no cache: 1.00)",
+        long=seconds(long), short=seconds(short), more=share(more), dear=format(costs[1], ".2f"),
+        cheap=format(costs[0], ".2f"),
+    )  # fmt: skip
     if even is not None:
-        says += f"; it pays if writing costs less than {even:.2f} input prices"
+        says = tr("{says}; it pays if writing costs less than {price} input prices",
+                  says=says, price=format(even, ".2f"))  # fmt: skip
     return prices, even, says

@@ -11,6 +11,7 @@ from ttftdoctor.choose import Only
 from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.hardware import Machine
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark
 from ttftdoctor.prefixes.document import PrefixReport
 from ttftdoctor.prefixes.kv import kv_shape
 from ttftdoctor.prefixes.look import look
@@ -104,13 +105,13 @@ def prefix(
     known = tuple(POLICIES)
     if policy is not None and policy not in known:
         raise UsageError(f"--policy: there is no {policy!r}", available=", ".join(known))
-    basis = "given"
+    basis = mark("given")
     if ms_per_1k_tokens is None and machine is not None:
         from ttftdoctor.hardware import roofline
 
         low, high = roofline(machine, 2000.0, 1.0).ms_per_1k_tokens_usual
         ms_per_1k_tokens = (low + high) / 2
-        basis = "what the hardware allows at 40 to 50 % of its arithmetic"
+        basis = mark("what the hardware allows at 40 to 50 % of its arithmetic")
     log = _with_text(
         *logs, format=format, columns=columns, units=units, tokenizer=tokenizer, only=only,
         progress=progress,

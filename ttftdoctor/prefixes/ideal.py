@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure import kernels
 from ttftdoctor.measure.caches import Cached
 from ttftdoctor.measure.trie import Index, Trie
@@ -31,28 +32,28 @@ def definitions(trie: Trie, endless: Cached) -> tuple[Definition, ...]:
     return (
         Definition(
             "token_share", _part(hits, trie.inputs, known),
-            "prompt tokens found in the cache / all prompt tokens; the cache starts empty",
+            tr("prompt tokens found in the cache / all prompt tokens; the cache starts empty"),
         ),
         Definition(
             "block_share", _part(blocks, trie.blocks, full),
-            "blocks found / all blocks; a block that is not full counts as one",
+            tr("blocks found / all blocks; a block that is not full counts as one"),
         ),
         Definition(
             "mean_token_ratio", _mean(hits, trie.inputs, known),
-            "mean over requests of (tokens found / tokens of the prompt): short prompts weigh as "
-            "much as long ones",
+            tr("mean over requests of (tokens found / tokens of the prompt): short prompts weigh "
+               "as much as long ones"),
         ),
         Definition(
             "mean_block_ratio", _mean(blocks, trie.blocks, full),
-            "mean over requests of (blocks found / blocks of the prompt)",
+            tr("mean over requests of (blocks found / blocks of the prompt)"),
         ),
         Definition(
             "second_half_token_share", _part(hits, trie.inputs, known & half),
-            "token share over the second half of the requests: the cache is warm",
+            tr("token share over the second half of the requests: the cache is warm"),
         ),
         Definition(
             "second_half_block_share", _part(blocks, trie.blocks, full & half),
-            "block share over the second half of the requests",
+            tr("block share over the second half of the requests"),
         ),
     )  # fmt: skip
 

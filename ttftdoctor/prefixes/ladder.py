@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.prefixes.records import Group, Ladder, Limits, Rung
 from ttftdoctor.stats import Array
@@ -59,12 +60,12 @@ class Costs:
 
 #: Titles and owners of the rungs: who can do something about what is lost there.
 RUNGS: Mapping[str, tuple[str, str]] = {
-    "ideal": ("shared content", "application: what prompts have in common"),
-    "expiry": ("after expiry", "cache lifetime (provider or engine setting)"),
-    "capacity": ("after capacity", "size of the cache"),
-    "routing": ("after routing", "router or load balancer"),
-    "rounding": ("after block rounding", "engine: block size and least length"),
-    "actual": ("actually cached", "engine: what no limit above explains"),
+    "ideal": (mark("shared content"), mark("application: what prompts have in common")),
+    "expiry": (mark("after expiry"), mark("cache lifetime (provider or engine setting)")),
+    "capacity": (mark("after capacity"), mark("size of the cache")),
+    "routing": (mark("after routing"), mark("router or load balancer")),
+    "rounding": (mark("after block rounding"), mark("engine: block size and least length")),
+    "actual": (mark("actually cached"), mark("engine: what no limit above explains")),
 }
 
 
@@ -101,8 +102,8 @@ def ladder(
         rungs.append(
             Rung(
                 id=step.id,  # type: ignore[arg-type]
-                title=title,
-                owner=owner,
+                title=tr(title),
+                owner=tr(owner),
                 basis=step.basis,  # type: ignore[arg-type]
                 says=step.says,
                 hit_tokens=round(float(step.hits.sum())),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ttftdoctor.intake import Log
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.lines import Lines
 from ttftdoctor.measure.rows import COVERED, Rows
 from ttftdoctor.prefixes.costs import costs_of
@@ -51,15 +52,17 @@ def _by_counts(rows: Rows, asked: Asked, lines: Lines | None, till: Till | None)
             grade="none",
             requests=rows.n,
             looked_at=0,
-            left_out={"nothing tells what prompts share": rows.n},
+            left_out={mark("nothing tells what prompts share"): rows.n},
             input_tokens=int(np.nansum(rows.inputs)),
             block_tokens=None,
             sessions=rows.session_grade,
-            headline="the log does not tell what its prompts share",
+            headline=tr("the log does not tell what its prompts share"),
             lacks=(
-                "prompts (messages, prompt), token ids or block hashes would tell exactly; "
-                "session ids with the length of each prompt would tell an upper bound; cached "
-                "tokens would tell what was found",
+                tr(
+                    "prompts (messages, prompt), token ids or block hashes would tell exactly; "
+                    "session ids with the length of each prompt would tell an upper bound; cached "
+                    "tokens would tell what was found"
+                ),
             ),
         )
     walk = by_counts(rows, at, asked)
@@ -70,7 +73,8 @@ def _by_counts(rows: Rows, asked: Asked, lines: Lines | None, till: Till | None)
         grade="reported" if rows.cached_logged else "inferred",
         requests=rows.n,
         looked_at=len(at),
-        left_out={} if known.all() else {"no length, or an unknown history": int((~known).sum())},
+        left_out={} if known.all()
+        else {mark("no length, or an unknown history"): int((~known).sum())},
         input_tokens=int(rows.inputs[at].sum()),
         block_tokens=None,
         sessions=rows.session_grade,

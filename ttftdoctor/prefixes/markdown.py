@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ttftdoctor.language import tr
 from ttftdoctor.prefixes import sections as words
 from ttftdoctor.prefixes.document import PrefixReport
 from ttftdoctor.prefixes.sections import Section
@@ -15,26 +16,29 @@ def render(report: PrefixReport) -> str:
     found = report.found
     word, severity = words.badge(found)
     head = [
-        f"### {_SIGN[severity]} {word}: {escape(words.headline(found))}",
+        f"### {_SIGN[severity]} "
+        + tr("{badge}: {headline}", badge=word, headline=escape(words.headline(found))),
         escape(words.who(found)),
     ]
     ladder = words.shown(found)
     if ladder is not None:
         head.append(table_of(words.ladder_table(ladder)))
-        limits = [f"{title} ({basis}): {says}" for title, basis, says, _ in
-                  words.limit_rows(ladder)]  # fmt: skip
+        limits = [
+            tr("{rung} ({basis}): {says}", rung=title, basis=basis, says=says)
+            for title, basis, says, _ in words.limit_rows(ladder)
+        ]
         head.append(listed([*limits, *words.basis_sentences(ladder)]))
     parts = words.sections(found)
     head += [f"**{escape(part.title)}**\n\n{_body(part)}" for part in parts if part.first]
     closing = words.closing(found)
     head += [f"**{escape(part.title)}**\n\n{listed(part.said)}" for part in closing]
     if report.warnings:
-        head.append("**Warnings**\n\n" + listed(report.warnings))
+        head.append(f"**{tr('Warnings')}**\n\n{listed(report.warnings)}")
     details = [(escape(part.title), fold(escape(part.title), _body(part))) for part in parts
                if not part.first]  # fmt: skip
-    read = listed(words.read_sentences(report.inputs))
-    details.append(("What was read", fold("What was read", read)))
-    details.append(("version", f"ttftdoctor {escape(report.version, 40)}"))
+    title, read = tr("What was read"), listed(words.read_sentences(report.inputs))
+    details.append((title, fold(title, read)))
+    details.append((tr("version"), f"ttftdoctor {escape(report.version, 40)}"))
     return fitted(head, details)
 
 

@@ -47,6 +47,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr, tr_n
 from ttftdoctor.report import clean
 from ttftdoctor.units import count
 
@@ -190,25 +191,29 @@ _RECIPES = (
         "Dynamo", "tokens", ("dynamo_frontend_cached_tokens_sum",),
         ("dynamo_frontend_input_sequence_tokens_sum",),
         ("dynamo_frontend_input_sequence_tokens_sum",),
-        note="with routing by KV this is what the router expected, not what the engine found",
+        note=mark(
+            "with routing by KV this is what the router expected, not what the engine found"
+        ),
     ),
     _Recipe(
         "LMCache", "tokens", ("lmcache_num_lookup_hits",), ("lmcache_num_lookup_tokens",), (),
-        note="this is LMCache alone: what the engine's own cache holds as well is not told apart",
+        note=mark(
+            "this is LMCache alone: what the engine's own cache holds as well is not told apart"
+        ),
     ),
 )  # fmt: skip
 _GAUGES = (
     _Gauge(
         "vLLM", "blocks", "vllm_gpu_prefix_cache_hit_rate", "vllm_prompt_tokens",
-        "this engine gives a rate, not counters",
+        mark("this engine gives a rate, not counters"),
     ),
     _Gauge(
         "SGLang", "tokens", "sglang_cache_hit_rate", "sglang_prompt_tokens",
-        "this engine gives a rate of its latest batches, not counters",
+        mark("this engine gives a rate of its latest batches, not counters"),
     ),
     _Gauge(
         "TensorRT-LLM", "blocks", "trtllm_kv_cache_hit_rate", "trtllm_prompt_tokens",
-        "this page gives a rate, not counters",
+        mark("this page gives a rate, not counters"),
     ),
 )  # fmt: skip
 
@@ -275,7 +280,9 @@ def counters(text: str) -> Counters:
         if engine != best.engine
     ]
     if others:
-        best = _noted(best, f"the page also has counters of {' and '.join(others)}, not used here")
+        names = tr(" and ").join(others)
+        note = tr("the page also has counters of {engines}, not used here", engines=names)
+        best = _noted(best, note)
     return best
 
 
@@ -298,7 +305,7 @@ def counters_between(before: Counters, after: Counters) -> Counters:
             help="take both from the same engine",
         )
     if after.rate is not None:
-        return _noted(after, "a rate has no difference: the later page alone is used")
+        return _noted(after, tr("a rate has no difference: the later page alone is used"))
     olds = {**before.hits_by, **before.queried_by, **before.prompt_by}
     news = {**after.hits_by, **after.queried_by, **after.prompt_by}
     back = {_replica(key) for key, old in olds.items() if key in news and news[key] < old}
@@ -319,14 +326,25 @@ def counters_between(before: Counters, after: Counters) -> Counters:
     if back:
         made = _noted(
             made,
-            f"{_replicas(len(back))} counted less on the later page (restarted in between, or "
-            "the pages are in the wrong order): for these only what is on the later page counts",
+            tr_n(
+                "one replica counted less on the later page (restarted in between, or the pages "
+                "are in the wrong order): for these only what is on the later page counts",
+                "{n} replicas counted less on the later page (restarted in between, or the pages "
+                "are in the wrong order): for these only what is on the later page counts",
+                len(back),
+                n=len(back),
+            ),
         )
     if gone:
         made = _noted(
-            made, f"{_replicas(len(gone))} of the first page are not on the later one"
-            if len(gone) > 1 else "one replica of the first page is not on the later one",
-        )  # fmt: skip
+            made,
+            tr_n(
+                "one replica of the first page is not on the later one",
+                "{n} replicas of the first page are not on the later one",
+                len(gone),
+                n=len(gone),
+            ),
+        )
     return made
 
 
@@ -543,7 +561,7 @@ def _counted(page: _Page, recipe: _Recipe) -> Counters | None:
         hits_by=page.of((*recipe.hits, *recipe.also)),
         queried_by=page.of(recipe.queried),
         prompt_by=page.of(recipe.prompt),
-        notes=(recipe.note,) if recipe.note else (),
+        notes=(tr(recipe.note),) if recipe.note else (),
     )
     if not made.queried_by:
         return None
@@ -577,10 +595,11 @@ def _rated(page: _Page, gauge: _Gauge) -> Counters | None:
         rates = [rate / 100.0 for rate in rates]
     made = Counters(
         gauge.engine, gauge.unit, gauge.name, {}, {}, page.of((gauge.prompt,)),
-        rate=math.fsum(rates) / len(rates), notes=(gauge.note,),
+        rate=math.fsum(rates) / len(rates), notes=(tr(gauge.note),),
     )  # fmt: skip
     if len(rates) > 1:
-        made = _noted(made, f"the mean of {len(rates)} rates, which may weigh differently")
+        note = tr("the mean of {n} rates, which may weigh differently", n=len(rates))
+        made = _noted(made, note)
     return made
 
 
@@ -591,10 +610,6 @@ def _noted(made: Counters, note: str) -> Counters:
 def _replica(series: Series) -> tuple[tuple[str, str], ...]:
     """Labels that tell a replica, without those that split its own count."""
     return tuple(pair for pair in series[1] if pair[0] != "cache_source")
-
-
-def _replicas(number: int) -> str:
-    return "one replica" if number == 1 else f"{number} replicas"
 
 
 def _counts(made: Counters) -> str:

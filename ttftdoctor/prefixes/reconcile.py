@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.prefixes.ladder import RUNGS
 from ttftdoctor.prefixes.records import Gap, Reconciled
 from ttftdoctor.prefixes.rungs import Walk
-from ttftdoctor.report import clean
+from ttftdoctor.prefixes.words import column_of, value_of
 from ttftdoctor.stats import Array
 from ttftdoctor.units import count, share, signed_share, tokens
 
@@ -80,24 +81,32 @@ def beside_metrics(
     # Of rungs that say the same, the last: all limits down to it hold together.
     at = min(range(len(shares)), key=lambda i: (round(abs(shares[i][1] - engine), 12), -i))
     rung, modelled = shares[at]
-    counted = "tokens" if counters.unit == "tokens" else "blocks"
+    in_blocks = counters.unit == "blocks"
     doubts = [text for text in (_span(counters, input_tokens), _repeated(counters)) if text]
-    says = (
-        f"the engine found {_per_cent(engine)} of the {counted}; {_model(rung)} "
-        f"says {_per_cent(modelled)}: {_points(engine - modelled)}"
+    beside = (
+        mark("the engine found {engine} of the blocks; {model} says {modelled}: {difference}")
+        if in_blocks
+        else mark("the engine found {engine} of the tokens; {model} says {modelled}: {difference}")
     )
-    if not doubts:
-        says += _meaning(engine, shares, at)
-    if counted == "blocks":
-        says += "; a share of blocks is not quite one of tokens"
-    says += "".join(f"; {text}" for text in (*doubts, *counters.notes))
+    says = tr(beside, engine=_per_cent(engine), model=_model(rung), modelled=_per_cent(modelled),
+              difference=_points(engine - modelled))  # fmt: skip
+    meaning = "" if doubts else _meaning(engine, shares, at)
+    if meaning:
+        says = tr("{found}, {meaning}", found=says, meaning=meaning)
+    parts = [says]
+    if in_blocks:
+        parts.append(tr("a share of blocks is not quite one of tokens"))
+    parts += [*doubts, *counters.notes]
     if counters.prompt_tokens is None and counters.queried_tokens is None:
-        says += (
-            "; the page does not count prompt tokens: whether it is of the same requests as the "
-            "log is not known"
+        parts.append(
+            tr(
+                "the page does not count prompt tokens: whether it is of the same requests as the "
+                "log is not known"
+            )
         )
     return Reconciled(
-        source=f"{counters.engine} metrics ({', '.join(counters.names)})",
+        source=tr("{engine} metrics ({names})",
+                  engine=counters.engine, names=", ".join(counters.names)),
         engine_share=engine,
         model_share=modelled,
         model_rung=rung,
@@ -106,20 +115,20 @@ def beside_metrics(
         over_tokens=None,
         under_tokens=None,
         where=(),
-        says=says,
-    )
+        says=tr("; ").join(parts),
+    )  # fmt: skip
 
 
 def _meaning(engine: float, shares: Sequence[tuple[str, float]], at: int) -> str:
     """What it means to be nearest to this rung, and not to one before or after it."""
     highest, lowest = max(s for _, s in shares), min(s for _, s in shares)
     if 100.0 * (engine - highest) > NEAR_POINTS:
-        return (
-            ", and more than the model has on any rung: the engine met prompts that are not in the "
+        return tr(
+            "and more than the model has on any rung: the engine met prompts that are not in the "
             "log, or reuses what their blocks do not show (answers, images)"
         )
     if 100.0 * (lowest - engine) > NEAR_POINTS:
-        return ", and less than any rung leaves: the engine loses more than the limits modelled"
+        return tr("and less than any rung leaves: the engine loses more than the limits modelled")
     rung, modelled = shares[at]
     if 100.0 * abs(engine - modelled) > NEAR_POINTS:
         steps = pairwise(shares)
@@ -127,18 +136,18 @@ def _meaning(engine: float, shares: Sequence[tuple[str, float]], at: int) -> str
         if not between:
             return ""
         if between[0] == "actual":
-            return ", and more than the log reports"
-        return f", so it loses part of what the model takes off {_rung(between[0])}"
+            return tr("and more than the log reports")
+        return tr("so it loses part of what the model takes off {rung}", rung=_rung(between[0]))
     later = [r for r, s in shares[at + 1 :] if 100.0 * (modelled - s) > NEAR_POINTS]
     if later:
         if later[0] == "actual":
-            return ", and more than the log reports"
-        return f", so it does not lose what the model takes off {_rung(later[0])}"
+            return tr("and more than the log reports")
+        return tr("so it does not lose what the model takes off {rung}", rung=_rung(later[0]))
     if rung == "ideal":
-        return ", so it loses next to nothing of what the prompts share"
+        return tr("so it loses next to nothing of what the prompts share")
     if rung == "actual":
-        return ", so the page and the log agree"
-    return ", so the limits down to that rung account for it"
+        return tr("so the page and the log agree")
+    return tr("so the limits down to that rung account for it")
 
 
 def _span(counters: Counters, input_tokens: float) -> str:
@@ -150,11 +159,12 @@ def _span(counters: Counters, input_tokens: float) -> str:
     off = page / max(float(input_tokens), 1.0) - 1.0
     if abs(off) <= SPAN:
         return ""
-    return (
-        f"the page counts {tokens(page)} prompt tokens and the log {tokens(input_tokens)} "
-        f"({signed_share(off)}): it covers another span of time or other requests, and the two are "
-        "not comparable (take one page before the log begins and one after, and give both)"
-    )
+    return tr(
+        "the page counts {page} prompt tokens and the log {log} ({off}): it covers another span "
+        "of time or other requests, and the two are not comparable (take one page before the log "
+        "begins and one after, and give both)",
+        page=tokens(page), log=tokens(input_tokens), off=signed_share(off),
+    )  # fmt: skip
 
 
 def _repeated(counters: Counters) -> str:
@@ -162,10 +172,11 @@ def _repeated(counters: Counters) -> str:
     times = counters.repeats
     if times is None or times <= 1.0 + SPAN:
         return ""
-    return (
-        f"{times:.1f} times as many tokens were looked up as the prompts have, so prompts were "
-        "looked up more than once (some engines count one that waits at every try): the share is "
-        "of lookups, not of prompts"
+    return tr(
+        "{n} times as many tokens were looked up as the prompts have, so prompts were looked up "
+        "more than once (some engines count one that waits at every try): the share is of lookups, "
+        "not of prompts",
+        n=format(times, ".1f"),
     )
 
 
@@ -232,24 +243,29 @@ def beside_reported(
     })  # fmt: skip
     engine_share, model_share = float(engine.sum()) / total, float(model.sum()) / total
     error = 100.0 * float(np.mean(np.abs(off) / size))
-    says = (
-        f"the engine found {_per_cent(engine_share)} of the prompt tokens; "
-        f"{_model(rung)} says {_per_cent(model_share)}: {_points(engine_share - model_share)}"
-    )
+    says = tr(
+        "the engine found {engine} of the prompt tokens; {model} says {modelled}: {difference}",
+        engine=_per_cent(engine_share), model=_model(rung), modelled=_per_cent(model_share),
+        difference=_points(engine_share - model_share),
+    )  # fmt: skip
     if over or under:
-        says += (
-            f" ({tokens(over)} tokens more where it found more, {tokens(under)} fewer where it "
-            f"found fewer; {error:.1f} points of a prompt on average)"
-        )
+        says = tr(
+            "{found} ({over} tokens more where it found more, {under} fewer where it found fewer; "
+            "{error} points of a prompt on average)",
+            found=says, over=tokens(over), under=tokens(under), error=format(error, ".1f"),
+        )  # fmt: skip
+    parts = [says]
     if gaps:
-        says += _told(gaps[0], float(over + under))
+        parts.append(_told(gaps[0], float(over + under)))
     elif over + under >= WORTH * total and keys:
-        says += "; the difference is not in any one part of the log that could be told apart"
+        parts.append(
+            tr("the difference is not in any one part of the log that could be told apart")
+        )
     left = len(actual) - int(known.sum())
     if left:
-        says += f"; {count(left)} requests without a reported count are left out"
+        parts.append(tr("{n} requests without a reported count are left out", n=count(left)))
     return Reconciled(
-        source="cached tokens that the log reports",
+        source=tr("cached tokens that the log reports"),
         engine_share=engine_share,
         model_share=model_share,
         model_rung=rung,
@@ -258,7 +274,7 @@ def beside_reported(
         over_tokens=over,
         under_tokens=under,
         where=tuple(g.gap for g in gaps),
-        says=says,
+        says=tr("; ").join(parts),
     )
 
 
@@ -333,33 +349,46 @@ def _of_column(
 
 def _told(first: _Standing, errors: float) -> str:
     gap = first.gap
-    more = "more" if gap.engine_tokens > gap.model_tokens else "fewer"
-    return (
-        f"; {share(first.errors / errors)} of the difference is where "
-        f"{clean(gap.column, 60)} is {clean(gap.value, 60)}: in its {count(gap.requests)} requests "
-        f"the engine found {tokens(abs(gap.engine_tokens - gap.model_tokens))} tokens {more} than "
-        f"modelled ({tokens(gap.engine_tokens)} of {tokens(gap.model_tokens)})"
+    said = (
+        mark("{part} of the difference is where {column} is {value}: in its {n} requests the "
+             "engine found {difference} tokens more than modelled ({engine} of {model})")
+        if gap.engine_tokens > gap.model_tokens
+        else mark("{part} of the difference is where {column} is {value}: in its {n} requests the "
+                  "engine found {difference} tokens fewer than modelled ({engine} of {model})")
+    )  # fmt: skip
+    return tr(
+        said,
+        part=share(first.errors / errors),
+        column=column_of(gap.column, 60),
+        value=value_of(gap.column, gap.value, 60),
+        n=count(gap.requests),
+        difference=tokens(abs(gap.engine_tokens - gap.model_tokens)),
+        engine=tokens(gap.engine_tokens),
+        model=tokens(gap.model_tokens),
     )
 
 
 def _rung(rung: str) -> str:
-    return RUNGS[rung][0] if rung in RUNGS else rung
+    return tr(RUNGS[rung][0]) if rung in RUNGS else rung
 
 
 def _model(rung: str) -> str:
     """What says so: ``the model after routing``, or the log itself."""
     if rung == "actual":
-        return "the log itself"
-    return f"the model {'' if _rung(rung).startswith('after') else 'of '}{_rung(rung)}"
+        return tr("the log itself")
+    if rung in RUNGS and rung != "ideal":
+        return tr("the model {after}", after=_rung(rung))
+    return tr("the model of {rung}", rung=_rung(rung))
 
 
 def _per_cent(value: float) -> str:
-    return f"{100.0 * value:.1f} %"
+    return tr("{n} %", n=format(100.0 * value, ".1f"))
 
 
 def _points(difference: float) -> str:
     """``1.8 points less``: what the engine has more or less than the model."""
     points = 100.0 * difference
     if abs(points) < SAME_POINTS:
-        return "the same"
-    return f"{abs(points):.1f} points {'more' if points > 0 else 'less'}"
+        return tr("the same")
+    size = f"{abs(points):.1f}"
+    return tr("{n} points more", n=size) if points > 0 else tr("{n} points less", n=size)

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from ttftdoctor.language import tr
 from ttftdoctor.measure import kernels
 from ttftdoctor.measure.caches import Cached, caches
 from ttftdoctor.measure.trie import Index, Trie
@@ -95,13 +96,15 @@ def _said(found: tuple[Routed, ...], real: Routed | None) -> str:
     by = {(r.policy, r.replicas): r for r in found}
     most = max(r.replicas for r in found)
     robin, near = by["round_robin", most], by["prefix_affinity", most]
-    text = (
-        f"over {most} replicas round robin would keep {share(robin.of_ideal)} of what can be "
-        f"reused, going where the prefix is {share(near.of_ideal)}"
-    )
+    text = tr(
+        "over {n} replicas round robin would keep {robin} of what can be reused, going where the "
+        "prefix is {near}",
+        n=most, robin=share(robin.of_ideal), near=share(near.of_ideal),
+    )  # fmt: skip
     if real is not None:
-        text = (
-            f"the log's {real.replicas} replicas kept {share(real.of_ideal)} of what can be reused "
-            f"with endless caches; {text}"
-        )
+        text = tr(
+            "the log's {n} replicas kept {part} of what can be reused with endless caches; "
+            "{others}",
+            n=real.replicas, part=share(real.of_ideal), others=text,
+        )  # fmt: skip
     return text

@@ -13,13 +13,14 @@ from math import gcd
 
 import numpy as np
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.rows import COVERED, Index, Rows
 from ttftdoctor.prefixes.kv import KvShape
 from ttftdoctor.prefixes.ladder import Step
 from ttftdoctor.prefixes.limits import Inferred, threshold
 from ttftdoctor.prefixes.records import Limits
 from ttftdoctor.stats import Array, or_zero, thin
-from ttftdoctor.units import seconds, share
+from ttftdoctor.units import count, seconds, share
 
 #: Ways to choose a replica, and in words.
 POLICIES: Mapping[str, str] = {
@@ -28,6 +29,14 @@ POLICIES: Mapping[str, str] = {
     "session_affinity": "all turns of a session at one replica, drawn by its id",
     "prefix_affinity": "where most of the prompt was last, but for what most prompts begin with",
     "prefix_affinity_balanced": "the same if half of the prompt was there; else least work",
+}
+#: What they are called in a sentence.
+POLICY_NAMES: Mapping[str, str] = {
+    "round_robin": mark("round robin"),
+    "random": mark("random"),
+    "session_affinity": mark("session affinity"),
+    "prefix_affinity": mark("prefix affinity"),
+    "prefix_affinity_balanced": mark("prefix affinity balanced"),
 }
 #: A step in which the engine's counts go must be at least this to be one.
 LEAST_STEP = 16
@@ -91,7 +100,8 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
     ttl = lifetime(asked, Inferred(seen, None))
     if ttl.basis == "inferred":
         # The longer a pause, the more of others comes in between.
-        says = f"{ttl.says}; whether entries expire or others need their room, blocks would tell"
+        says = tr("{limit}; whether entries expire or others need their room, blocks would tell",
+                  limit=ttl.says)  # fmt: skip
         ttl = Limit(ttl.value, ttl.basis, says)
     alive = ideal if ttl.value is None else np.where(gap <= ttl.value, ideal, 0.0)
     named = "replica" in rows.scopes and bool(np.isfinite(rows.moved[at]).any())
@@ -106,17 +116,18 @@ def by_counts(rows: Rows, at: Index, asked: Asked) -> Walk:
     step, least, how_rounded = rounding(asked, actual if rows.cached_logged else None, stayed)
     steps = [
         Step("ideal", ideal, "inferred",
-             "what the turn before left: its prompt and its answer, an upper bound"),
+             tr("what the turn before left: its prompt and its answer, an upper bound")),
         Step("expiry", alive, ttl.basis, ttl.says),
-        Step("capacity", alive, "unknown", "what else was cached is not known without blocks"),
+        Step("capacity", alive, "unknown",
+             tr("what else was cached is not known without blocks")),
         Step("routing", stayed, "logged" if named else "unknown",
-             "a turn finds what the last turn at its own replica left" if named else
-             "the log names no replicas"),
+             tr("a turn finds what the last turn at its own replica left") if named else
+             tr("the log names no replicas")),
     ]  # fmt: skip
     steps += ends(stayed, step, least, how_rounded, actual, rows.cached_logged)
-    count = len(rows.scopes["replica"].names) if named else 1
+    replicas = len(rows.scopes["replica"].names) if named else 1
     limits = Limits(
-        ttl.value, None, count, "logged" if named else "none", step, least,
+        ttl.value, None, replicas, "logged" if named else "none", step, least,
         {s.id: s.says for s in steps},
     )  # fmt: skip
     return Walk(tuple(steps), limits)
@@ -145,29 +156,32 @@ def actual_of(rows: Rows, at: Index) -> Array | None:
 def lifetime(asked: Asked, seen: Inferred) -> Limit:
     """Seconds that a block lives: as given, as seen, or not known."""
     if asked.ttl_s is not None:
-        says = f"blocks live {seconds(asked.ttl_s)} after they were last used"
+        says = tr("blocks live {time} after they were last used", time=seconds(asked.ttl_s))
         return Limit(asked.ttl_s, "given", says)
     if seen.ttl is not None:
-        says = (
-            f"after {seconds(seen.ttl.limit)} of rest hardly anything was found: that explains "
-            f"{share(seen.ttl.explains)} of what was missed"
-        )
+        says = tr(
+            "after {time} of rest hardly anything was found: that explains {part} of what was "
+            "missed",
+            time=seconds(seen.ttl.limit), part=share(seen.ttl.explains),
+        )  # fmt: skip
         return Limit(seen.ttl.limit, "inferred", says)
-    return Limit(None, "unknown", "nothing expires here (--ttl)")
+    return Limit(None, "unknown", tr("nothing expires here (--ttl)"))
 
 
 def room_of(asked: Asked, seen: Inferred) -> Limit:
     """Tokens that the cache of a replica holds: as given, as seen, or not known."""
     if asked.capacity_tokens is not None:
-        says = f"{asked.capacity_tokens:,} tokens a replica; the least recently used leave first"
+        says = tr("{n} tokens a replica; the least recently used leave first",
+                  n=count(asked.capacity_tokens))  # fmt: skip
         return Limit(asked.capacity_tokens, "given", says)
     if seen.capacity is not None:
-        says = (
-            f"after {seen.capacity.limit:,.0f} tokens of others hardly anything was found: that "
-            f"explains {share(seen.capacity.explains)} of what was missed"
-        )
+        says = tr(
+            "after {n} tokens of others hardly anything was found: that explains {part} of what "
+            "was missed",
+            n=count(seen.capacity.limit), part=share(seen.capacity.explains),
+        )  # fmt: skip
         return Limit(seen.capacity.limit, "inferred", says)
-    return Limit(None, "unknown", "the cache is endless here (--cache-tokens)")
+    return Limit(None, "unknown", tr("the cache is endless here (--cache-tokens)"))
 
 
 def rounding(asked: Asked, counts: Array | None, below: Array) -> tuple[int | None, int, Limit]:
@@ -181,11 +195,15 @@ def rounding(asked: Asked, counts: Array | None, below: Array) -> tuple[int | No
         step, least = (None, 0) if counts is None else _steps_of(counts, below)
         basis = "unknown" if step is None else "inferred"
     if basis == "unknown":
-        return None, 0, Limit(None, basis, "whole blocks of the log (--block-tokens)")
-    says = f"hits are multiples of {step or 1} tokens"
+        return None, 0, Limit(None, basis, tr("whole blocks of the log (--block-tokens)"))
     if least > (step or 1):
-        says += f", and at least {least:,}"
-    return step, least, Limit(step, basis, says if given else f"{says}, as all counts are")
+        says = tr("hits are multiples of {n} tokens, and at least {least}",
+                  n=step or 1, least=count(least))  # fmt: skip
+    else:
+        says = tr("hits are multiples of {n} tokens", n=step or 1)
+    if not given:
+        says = tr("{hits}, as all counts are", hits=says)
+    return step, least, Limit(step, basis, says)
 
 
 def _steps_of(counts: Array, below: Array) -> tuple[int | None, int]:
@@ -222,9 +240,10 @@ def ends(
     if actual is None:
         return out
     known = np.isfinite(actual)
-    says = "as the log counts" if logged else "as the timing of the turns says"
+    says = tr("as the log counts") if logged else tr("as the timing of the turns says")
     if not known.all():
-        says += f"; {int((~known).sum()):,} requests without a count are taken as modelled"
+        says = tr("{counted}; {n} requests without a count are taken as modelled",
+                  counted=says, n=count(int((~known).sum())))  # fmt: skip
     out.append(
         Step("actual", np.where(known, actual, rounded), "logged" if logged else "inferred", says)
     )

@@ -7,10 +7,12 @@ not escaped for any form.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ttftdoctor.diagnosis import Input
+from ttftdoctor.language import mark, spoken, tr, tr_n
 from ttftdoctor.prefixes.records import (
     Ancestry,
     BreakerRecord,
@@ -26,16 +28,17 @@ from ttftdoctor.prefixes.records import (
     Rung,
     Size,
 )
+from ttftdoctor.prefixes.words import column_of, kind_of, section_of, value_of
 from ttftdoctor.report import Severity, Table, clean, money, table
 from ttftdoctor.units import count, figure, seconds, share, tokens
 
 #: What the bases of a rung are called.
 BASIS = {
-    "exact": "counted",
-    "logged": "logged",
-    "given": "given",
-    "inferred": "inferred",
-    "unknown": "not known",
+    "exact": mark("counted"),
+    "logged": mark("logged"),
+    "given": mark("given"),
+    "inferred": mark("inferred"),
+    "unknown": mark("not known"),
 }
 #: A part of the prompt tokens from which on their loss is bad, and worth a warning.
 BAD, WARN = 0.10, 0.02
@@ -45,17 +48,42 @@ SIZES, GROUPS = 9, 8
 SPLITS = ("tenant", "route", "turn", "model", "replica")
 
 _LIMITS = {
-    "expiry": "expiry",
-    "capacity": "capacity",
-    "routing": "routing",
-    "rounding": "rounding to blocks",
+    "expiry": mark("expiry"),
+    "capacity": mark("capacity"),
+    "routing": mark("routing"),
+    "rounding": mark("rounding to blocks"),
 }
 _POLICIES = {
-    "round_robin": "round robin",
-    "session_affinity": "session affinity",
-    "prefix_affinity": "prefix affinity",
-    "prefix_affinity_balanced": "prefix affinity, balanced",
-    "logged": "as logged",
+    "round_robin": mark("round robin"),
+    "random": mark("random"),
+    "session_affinity": mark("session affinity"),
+    "prefix_affinity": mark("prefix affinity"),
+    "prefix_affinity_balanced": mark("prefix affinity, balanced"),
+    "logged": mark("as logged"),
+}
+#: What follows the name of an owner: what it does there, or where.
+_OF_OWNER = re.compile("[:：].", re.DOTALL)
+_OWNER = re.compile(r":|：| \(|（")
+_RUNGS = {
+    "ideal": mark("ideal"),
+    "expiry": mark("expiry"),
+    "capacity": mark("capacity"),
+    "routing": mark("routing"),
+    "rounding": mark("rounding"),
+    "actual": mark("actual"),
+}
+_HABITS = {
+    "unique": mark("unique"),
+    "thrashing": mark("thrashing"),
+    "once": mark("once"),
+}
+_DEFINITIONS = {
+    "token_share": mark("token share"),
+    "block_share": mark("block share"),
+    "mean_token_ratio": mark("mean token ratio"),
+    "mean_block_ratio": mark("mean block ratio"),
+    "second_half_token_share": mark("second half token share"),
+    "second_half_block_share": mark("second half block share"),
 }
 
 
@@ -102,9 +130,9 @@ def shown(found: PrefixFindings) -> Ladder | None:
     whole = max(found.input_tokens, 1)
     top = dataclasses.replace(
         ideal,
-        title="could be shared",
+        title=tr("could be shared"),
         basis="inferred",
-        says="what prompts would share if nothing broke their beginnings",
+        says=tr("what prompts would share if nothing broke their beginnings"),
         hit_tokens=ideal.hit_tokens + lost_,
         share=(ideal.hit_tokens + lost_) / whole,
     )
@@ -123,42 +151,44 @@ def shown(found: PrefixFindings) -> Ladder | None:
 def badge(found: PrefixFindings) -> tuple[str, Severity]:
     """The answer in two words, and how it is coloured."""
     if found.ladder is None:
-        return "CANNOT TELL", "unknown"
+        return tr("CANNOT TELL"), "unknown"
     broken = broken_tokens(found) / max(found.input_tokens, 1)
     if broken >= BAD and broken > (lost(found) or 0.0):
-        return f"BROKEN {share(broken)}", "bad"
+        return tr("BROKEN {part}", part=share(broken)), "bad"
     if found.ladder.rungs[0].hit_tokens == 0:
-        return "NOTHING SHARED", "unknown"
+        return tr("NOTHING SHARED"), "unknown"
     part = lost(found)
     if part is None:
-        return f"UP TO {share(found.ladder.rungs[0].share)}", "unknown"
+        return tr("UP TO {part}", part=share(found.ladder.rungs[0].share)), "unknown"
     if part < WARN:
-        return "KEPT", "good"
-    return f"LOST {share(part)}", "bad" if part >= BAD else "warn"
+        return tr("KEPT"), "good"
+    return tr("LOST {part}", part=share(part)), "bad" if part >= BAD else "warn"
 
 
 def headline(found: PrefixFindings) -> str:
     """The headline as a sentence."""
-    text = clean(found.headline)
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", "…")) else ".")
+    return _sentence(clean(found.headline))
 
 
 def who(found: PrefixFindings) -> str:
     """What was looked at: requests, prompt tokens, size of a block."""
     n, seen = found.requests, found.looked_at
-    some = "" if seen == n else f"{count(seen)} of "
-    parts = [f"{some}{count(n)} request{'' if n == 1 else 's'}"]
-    parts.append(f"{tokens(found.input_tokens)} prompt tokens")
+    parts = [
+        tr_n("{n} request", "{n} requests", n, n=count(n)) if seen == n
+        else tr_n("{seen} of {n} request", "{seen} of {n} requests", n, seen=count(seen),
+                  n=count(n)),
+        tr("{n} prompt tokens", n=tokens(found.input_tokens)),
+    ]  # fmt: skip
     if found.block_tokens is not None:
-        parts.append(f"blocks of {count(found.block_tokens)}")
+        parts.append(tr("blocks of {n}", n=count(found.block_tokens)))
     return " · ".join(parts)
 
 
 def owner(rung: Rung) -> str:
     """Who can do something about a rung, in short."""
-    name, _, rest = rung.owner.partition(":")
-    short = name.partition(" (")[0] if not rest or rung.id != "actual" else rung.owner
-    return clean(short, 60)
+    if rung.id == "actual" and _OF_OWNER.search(rung.owner):
+        return clean(rung.owner, 60)
+    return clean(_OWNER.split(rung.owner, maxsplit=1)[0], 60)
 
 
 def points(rung: Rung) -> str:
@@ -172,6 +202,11 @@ def points(rung: Rung) -> str:
     if abs(value) < 0.05:
         return "0"
     return f"−{value:.1f}" if value > 0 else f"+{-value:.1f}"
+
+
+def basis_of(rung: Rung, other: str = "-") -> str:
+    """What the basis of a rung is called, or something else."""
+    return tr(BASIS[rung.basis]) if rung.basis in BASIS else other
 
 
 def _takes_nothing(rung: Rung) -> bool:
@@ -210,7 +245,7 @@ def limit_rows(ladder: Ladder) -> list[tuple[str, str, str, str]]:
     return [
         (
             clean(rung.title, 40),
-            BASIS.get(rung.basis, clean(rung.basis, 20)),
+            basis_of(rung, clean(rung.basis, 20)),
             clean(rung.says, 400),
             owner(rung),
         )
@@ -222,16 +257,21 @@ def basis_sentences(ladder: Ladder) -> list[str]:
     """Where seconds and money come from."""
     out = []
     if ladder.seconds_basis:
-        out.append(f"Seconds are of prefill, by {_lower(clean(ladder.seconds_basis, 300))}.")
+        basis = _lower(clean(ladder.seconds_basis, 300))
+        out.append(tr("Seconds are of prefill, by {basis}.", basis=basis))
     if ladder.money_basis:
-        unit = f"{clean(ladder.currency, 40)}, by " if ladder.currency else ""
-        out.append(f"Money is in {unit}{clean(ladder.money_basis, 300)}.")
+        basis = clean(ladder.money_basis, 300)
+        out.append(
+            tr("Money is in {currency}, by {basis}.",
+               currency=clean(ladder.currency, 40), basis=basis) if ladder.currency
+            else tr("Money is in {basis}.", basis=basis)
+        )  # fmt: skip
     return out
 
 
 def currency(ladder: Ladder) -> str:
     """The heading of a column of money."""
-    return clean(ladder.currency or "money", 12)
+    return clean(ladder.currency or tr("money"), 12)
 
 
 def ladder_table(
@@ -257,14 +297,14 @@ def ladder_table(
             clean(rung.title, 40), "█" * full + "░" * gone if room else None, share(rung.share),
             points(rung), *loss_cells(rung),
         ]  # fmt: skip
-        tail = [BASIS.get(rung.basis, "-"), clean(rung.owner, 60)]
+        tail = [basis_of(rung), clean(rung.owner, 60)]
         rows.append([*row, *(tail if wide else [None, None])])
     return table(
         "ladder",
-        "Where reusable work is lost",
+        tr("Where reusable work is lost"),
         (
-            "rung", "", "left", "points lost", "tokens lost", "time lost", currency(ladder),
-            "limit is", "who can act",
+            tr("rung"), "", tr("left"), tr("points lost"), tr("tokens lost"), tr("time lost"),
+            currency(ladder), tr("limit is"), tr("who can act"),
         ),
         rows,
         left=(0, 1, 7, 8),
@@ -279,12 +319,21 @@ def short(found: PrefixFindings) -> list[str]:
     """The findings in a few sentences, for a report on something else."""
     out, worst = [headline(found)], worst_break(found)
     if worst:
-        out.append(f"Prompts break: {worst}")
+        out.append(tr("Prompts break: {worst}", worst=worst))
     rungs = found.ladder.rungs if found.ladder is not None else ()
-    open_ = [_LIMITS.get(rung.id, rung.id) for rung in rungs if rung.basis == "unknown"]
+    open_ = [
+        tr(_LIMITS[rung.id]) if rung.id in _LIMITS else rung.id
+        for rung in rungs
+        if rung.basis == "unknown"
+    ]
     if open_:
-        out.append(f"Not known, so nothing is counted there: {', '.join(open_)}; ttftdoctor prefix")
-        out[-1] += " says how to give them."
+        out.append(
+            tr(
+                "Not known, so nothing is counted there: {limits}; ttftdoctor prefix says how to "
+                "give them.",
+                limits=tr(", ").join(open_),
+            )
+        )
     return out
 
 
@@ -293,14 +342,17 @@ def worst_break(found: PrefixFindings) -> str:
     if not found.breakers:
         return ""
     worst = max(found.breakers, key=lambda b: b.tokens_lost)
-    kind = "something" if worst.kind == "unknown" else clean(worst.kind, 40).replace("_", " ")
-    section = "" if worst.section == "unknown" else f" ({clean(worst.section, 40)})"
-    text = f"{kind} at token {count(worst.position_tokens)}{section} costs "
-    text += f"{tokens(worst.tokens_lost)} tokens"
+    kind = tr("something") if worst.kind == "unknown" else kind_of(worst.kind)
+    place = tr("{kind} at token {n}", kind=kind, n=count(worst.position_tokens))
+    if worst.section != "unknown":
+        place = tr("{place} ({section})", place=place, section=clean(worst.section, 40))
+    cost = tr("{n} tokens", n=tokens(worst.tokens_lost))
     if worst.seconds_lost is not None:
-        text += f", {seconds(worst.seconds_lost)}"
+        cost = tr("{n} tokens, {time}",
+                  n=tokens(worst.tokens_lost), time=seconds(worst.seconds_lost))  # fmt: skip
+    text = tr("{place} costs {cost}", place=place, cost=cost)
     more = len(found.breakers) - 1
-    return text + (f"; {more} more." if more else ".")
+    return tr("{said}; {n} more.", said=text, n=more) if more else tr("{sentence}.", sentence=text)
 
 
 def sections(found: PrefixFindings) -> list[Section]:
@@ -331,25 +383,27 @@ def closing(found: PrefixFindings) -> list[Section]:
     """What would let more be told, and what qualifies the rest."""
     out = []
     if found.lacks:
-        out.append(Section("What would let more be told", said=sentences(found.lacks)))
+        out.append(Section(tr("What would let more be told"), said=sentences(found.lacks)))
     notes = [
-        f"{count(n)} request{'' if n == 1 else 's'} left out: {clean(reason, 200)}"
+        tr_n("{n} request left out: {reason}", "{n} requests left out: {reason}", n,
+             n=count(n), reason=tr(clean(reason, 200)))
         for reason, n in found.left_out.items()
-    ]
+    ]  # fmt: skip
     if notes or found.notes:
-        out.append(Section("Notes", said=sentences([*notes, *found.notes])))
+        out.append(Section(tr("Notes"), said=sentences([*notes, *found.notes])))
     return out
 
 
 def _definitions(found: PrefixFindings) -> Section:
+    title = tr("The hit rate, by every common definition")
     return Section(
-        "The hit rate, by every common definition",
+        title,
         table(
             "definitions",
-            "The hit rate, by every common definition",
-            ("of an endless cache", "is", "which means"),
+            title,
+            (tr("of an endless cache"), tr("is"), tr("which means")),
             (
-                (clean(d.id, 60).replace("_", " "), share(d.value), clean(d.says, 300))
+                (_word(d.id, _DEFINITIONS, 60), share(d.value), clean(d.says, 300))
                 for d in found.definitions
             ),
             left=(0, 2),
@@ -361,25 +415,29 @@ def _capacity(c: Capacity, asked: int | None) -> Section:
     shown = _chosen(c.sizes, asked)
     said = []
     if c.flat_tokens is not None:
-        size = tokens(c.flat_tokens) + " tokens"
-        size += f" ({gigabytes(c.flat_gb)} GB)" if c.flat_gb is not None else ""
+        size = tr("{n} tokens", n=tokens(c.flat_tokens))
+        if c.flat_gb is not None:
+            size = tr("{n} tokens ({gb} GB)", n=tokens(c.flat_tokens), gb=gigabytes(c.flat_gb))
         said.append(
-            f"The curve flattens at {size}: there LRU keeps {share(c.flat_of_ideal)} of what an "
-            f"endless cache does. All distinct blocks hold {tokens(c.working_set_tokens)} tokens."
-        )
+            tr(
+                "The curve flattens at {size}: there LRU keeps {part} of what an endless cache "
+                "does. All distinct blocks hold {n} tokens.",
+                size=size, part=share(c.flat_of_ideal), n=tokens(c.working_set_tokens),
+            )
+        )  # fmt: skip
     if c.kv_bytes_per_token is not None:
+        shape = clean(c.kv_shape or tr("the given shape"), 60)
         said.append(
-            f"GB are of {clean(c.kv_shape or 'the given shape', 60)}, "
-            f"{count(c.kv_bytes_per_token)} bytes a token."
+            tr("GB are of {shape}, {n} bytes a token.", shape=shape, n=count(c.kv_bytes_per_token))
         )
     else:
-        said.append("--kv-shape MODEL puts sizes in GB.")
+        said.append(tr("--kv-shape MODEL puts sizes in GB."))
     return Section(
-        "Capacity: what one cache of each size keeps of all prompt tokens",
+        tr("Capacity: what one cache of each size keeps of all prompt tokens"),
         table(
             "capacity",
-            "Capacity",
-            ("tokens", "GB", "LRU", "optimal", "LRU of ideal"),
+            tr("Capacity"),
+            (tr("tokens"), "GB", "LRU", tr("optimal"), tr("LRU of ideal")),
             (
                 (
                     tokens(s.capacity_tokens) + (" *" if s.capacity_tokens == asked else ""),
@@ -392,7 +450,7 @@ def _capacity(c: Capacity, asked: int | None) -> Section:
             ),
             left=(),
             values=tuple(s.lru_of_ideal for s in shown),
-            note="* the size that the ladder has"
+            note=tr("* the size that the ladder has")
             if any(s.capacity_tokens == asked for s in shown)
             else "",
         ),
@@ -412,35 +470,40 @@ def _chosen(sizes: Sequence[Size], asked: int | None) -> list[Size]:
 
 
 def _expiry(e: Expiry) -> list[Section]:
-    idle = (("half", e.idle_p50_s), ("80 %", e.idle_p80_s), ("90 %", e.idle_p90_s),
-            ("99 %", e.idle_p99_s))  # fmt: skip
-    known = [f"{name} within {seconds(value)}" for name, value in idle if value is not None]
+    idle = ((tr("half"), e.idle_p50_s), (share(0.8), e.idle_p80_s), (share(0.9), e.idle_p90_s),
+            (share(0.99), e.idle_p99_s))  # fmt: skip
+    known = [
+        tr("{part} within {time}", part=part, time=seconds(value))
+        for part, value in idle
+        if value is not None
+    ]
+    again = tr("Reused tokens were used again: {times}.", times=tr(", ").join(known))
     out = [
         Section(
-            "Expiry: what is kept if blocks are let go that long after their last use",
+            tr("Expiry: what is kept if blocks are let go that long after their last use"),
             table(
                 "expiry",
-                "Expiry",
-                ("lifetime", "kept", "of ideal"),
+                tr("Expiry"),
+                (tr("lifetime"), tr("kept"), tr("of ideal")),
                 ((seconds(t.ttl_s), share(t.share), share(t.of_ideal)) for t in e.lifetimes),
                 left=(),
                 values=tuple(t.of_ideal for t in e.lifetimes),
             ),
-            said=(f"Reused tokens were used again: {', '.join(known)}.",) if known else (),
+            said=(again,) if known else (),
         )
     ]
     if e.prices:
         out.append(
             Section(
-                "What a longer life costs where it is sold, in prices of a plain input token",
+                tr("What a longer life costs where it is sold, in prices of a plain input token"),
                 table(
                     "prices",
-                    "What a longer life costs",
-                    ("lifetime", "written", "read", "mean of a token", ""),
+                    tr("What a longer life costs"),
+                    (tr("lifetime"), tr("written"), tr("read"), tr("mean of a token"), ""),
                     (
                         (
                             seconds(p.ttl_s), f"{p.write:g}", f"{p.read:g}", f"{p.cost:.3f}",
-                            "cheapest" if p.cheapest else "",
+                            tr("cheapest") if p.cheapest else "",
                         )
                         for p in e.prices
                     ),
@@ -461,7 +524,7 @@ def _routing(r: Routing) -> Section:
     names = list(dict.fromkeys(one.policy for one in r.policies))
     rows: list[list[str | None]] = [
         [
-            _POLICIES.get(name, clean(name, 40).replace("_", " ")),
+            _word(name, _POLICIES, 40),
             *(share(by[name, n].of_ideal) if (name, n) in by else None for n in counts),
             share(by[name, most].busiest_share) if (name, most) in by else None,
         ]
@@ -470,48 +533,55 @@ def _routing(r: Routing) -> Section:
     if r.logged is not None:
         one = r.logged
         cells = [share(one.of_ideal) if n == one.replicas else None for n in counts]
-        rows.insert(0, [_POLICIES["logged"], *cells, share(one.busiest_share)])
+        rows.insert(0, [tr(_POLICIES["logged"]), *cells, share(one.busiest_share)])
     return Section(
-        "Routing: what each way to choose a replica keeps of the ideal",
+        tr("Routing: what each way to choose a replica keeps of the ideal"),
         table(
             "routing",
-            "Routing",
-            ("policy", *(f"{n} replicas" for n in counts), f"busiest of {most}"),
+            tr("Routing"),
+            (tr("policy"), *(tr("{n} replicas", n=n) for n in counts),
+             tr("busiest of {n}", n=most)),
             rows,
-            note="Every replica with an endless cache of its own. Busiest: its part of the tokens "
-            f"left to compute; even would be {share(1 / most) if most else '-'}.",
+            note=tr(
+                "Every replica with an endless cache of its own. Busiest: its part of the tokens "
+                "left to compute; even would be {part}.",
+                part=share(1 / most) if most else "-",
+            ),
         ),
         said=sentences([r.says]) if r.says else (),
-    )
+    )  # fmt: skip
 
 
 def _breakers(found: PrefixFindings) -> list[Section]:
     said = list(sentences([found.breakers_says])) if found.breakers_says else []
     if not found.breakers:
-        return [Section("Where prompts break", said=tuple(said))] if said else []
-    unit = currency(found.ladder) if found.ladder is not None else "money"
+        return [Section(tr("Where prompts break"), said=tuple(said))] if said else []
+    unit = currency(found.ladder) if found.ladder is not None else tr("money")
     said.insert(
         0,
-        "Not even an endless cache gives these tokens back: they are the first loss of the ladder.",
+        tr(
+            "Not even an endless cache gives these tokens back: they are the first loss of the "
+            "ladder."
+        ),
     )
     ordered = sorted(found.breakers, key=lambda b: -b.tokens_lost)
     for one in ordered:
         said += _about(one)
     return [
         Section(
-            "Where prompts break that should share a beginning",
+            tr("Where prompts break that should share a beginning"),
             table(
                 "breakers",
-                "Where prompts break",
-                ("what", "section", "at token", "habit", "requests", "tokens lost", "time lost",
-                 unit),
+                tr("Where prompts break"),
+                (tr("what"), tr("section"), tr("at token"), tr("habit"), tr("requests"),
+                 tr("tokens lost"), tr("time lost"), unit),
                 (
                     (
-                        clean(b.kind, 40).replace("_", " "),
-                        clean(b.section, 40),
+                        kind_of(b.kind),
+                        section_of(b.section),
                         count(b.position_tokens),
-                        clean(b.habit, 20),
-                        f"{count(b.requests)} of {count(b.of_requests)}",
+                        tr(_HABITS[b.habit]) if b.habit in _HABITS else clean(b.habit, 20),
+                        tr("{n} of {all}", n=count(b.requests), all=count(b.of_requests)),
                         tokens(b.tokens_lost),
                         None if b.seconds_lost is None else seconds(b.seconds_lost),
                         None if b.money_lost is None else money(b.money_lost),
@@ -529,26 +599,27 @@ def _breakers(found: PrefixFindings) -> list[Section]:
 
 def _about(b: BreakerRecord) -> list[str]:
     """A breaker in sentences: what it is, where to look; its text only if it was asked for."""
-    text = f"{clean(b.kind, 40).replace('_', ' ')}: {clean(b.says, 600)}"
+    text = tr("{kind}: {says}", kind=kind_of(b.kind), says=clean(b.says, 600))
     low, high = b.position_interval
     place = [clean(b.path, 120)] if b.path else []
-    place += [f"token {count(low)} to {count(high)}"] if low != high else []
-    text += f" ({', '.join(place)})" if place else ""
+    place += [tr("token {low} to {high}", low=count(low), high=count(high))] if low != high else []
+    parts = [tr("{text} ({place})", text=text, place=tr(", ").join(place)) if place else text]
     if b.habit == "thrashing" and b.tokens_apart > b.tokens_lost:
-        text += f"; if only the request before is still cached, {tokens(b.tokens_apart)} tokens"
+        apart = tokens(b.tokens_apart)
+        parts.append(tr("if only the request before is still cached, {n} tokens", n=apart))
     if b.also:
         behind = (
-            f"{clean(one.kind, 40).replace('_', ' ')} at token {count(one.position_tokens)}"
+            tr("{kind} at token {n}", kind=kind_of(one.kind), n=count(one.position_tokens))
             for one in b.also[:3]
         )
-        text += f"; once that is mended: {', '.join(behind)}"
+        parts.append(tr("once that is mended: {places}", places=tr(", ").join(behind)))
     if b.examples:
         where = (clean(e, 300).rpartition("/")[2] for e in b.examples[:3])
-        text += f"; see {', '.join(where)}"
-    out = [_stop(text)]
+        parts.append(tr("see {places}", places=tr(", ").join(where)))
+    out = [_stop(tr("; ").join(parts))]
     if b.before is not None or b.after is not None:
-        out.append(f"  before: {_quoted(b.before)}")
-        out.append(f"  after: {_quoted(b.after)}")
+        out.append("  " + tr("before: {text}", text=_quoted(b.before)))
+        out.append("  " + tr("after: {text}", text=_quoted(b.after)))
     return out
 
 
@@ -562,26 +633,33 @@ def _leaders(leaders: Leaders) -> list[Section]:
     if within is not None and across is not None and within + across > 0:
         whole = within + across
         said.append(
-            f"Of the tokens that can be reused {share(within / whole)} ({tokens(within)}) were "
-            f"left by the same session and {share(across / whole)} ({tokens(across)}) by others."
-        )
+            tr(
+                "Of the tokens that can be reused {own} ({own_tokens}) were left by the same "
+                "session and {others} ({other_tokens}) by others.",
+                own=share(within / whole), own_tokens=tokens(within),
+                others=share(across / whole), other_tokens=tokens(across),
+            )
+        )  # fmt: skip
     if leaders.top_tenth_of_reuse is not None:
         said.append(
-            f"The most used tenth of the blocks gets {share(leaders.top_tenth_of_reuse)} of the "
-            f"reuse; {share(leaders.never_reused_share)} of the blocks are never used again."
-        )
+            tr(
+                "The most used tenth of the blocks gets {part} of the reuse; {never} of the blocks "
+                "are never used again.",
+                part=share(leaders.top_tenth_of_reuse), never=share(leaders.never_reused_share),
+            )
+        )  # fmt: skip
     out = [
-        _prefixes(f"Shared beginnings {how}", name, rows)
-        for how, name, rows in (
-            ("that save most", "by_tokens", leaders.by_tokens),
-            ("that most requests have", "by_requests", leaders.by_requests),
+        _prefixes(title, name, rows)
+        for title, name, rows in (
+            (tr("Shared beginnings that save most"), "by_tokens", leaders.by_tokens),
+            (tr("Shared beginnings that most requests have"), "by_requests", leaders.by_requests),
         )
         if rows
     ]
     if said and out:
         out[0] = Section(out[0].title, out[0].table, tuple(said), out[0].limit)
     elif said:
-        out = [Section("Shared beginnings", said=tuple(said))]
+        out = [Section(tr("Shared beginnings"), said=tuple(said))]
     return out
 
 
@@ -592,7 +670,8 @@ def _prefixes(title: str, name: str, rows: Sequence[Prefix]) -> Section:
         table(
             name,
             title,
-            ("", "tokens long", "requests", "sessions", "saves tokens", "first seen at"),
+            ("", tr("tokens long"), tr("requests"), tr("sessions"), tr("saves tokens"),
+             tr("first seen at")),
             (
                 (
                     clean(p.id, 20),
@@ -600,39 +679,45 @@ def _prefixes(title: str, name: str, rows: Sequence[Prefix]) -> Section:
                     count(p.requests),
                     None if p.sessions is None else count(p.sessions),
                     tokens(p.reusable_tokens),
-                    f"line {p.first_line}"
-                    + (f" of {clean(p.first_path.rpartition('/')[2], 60)}" if several else ""),
+                    tr("line {n} of {file}", n=p.first_line,
+                       file=clean(p.first_path.rpartition("/")[2], 60)) if several
+                    else tr("line {n}", n=p.first_line),
                 )
                 for p in rows
             ),
             left=(0, 5),
         ),
-    )
+    )  # fmt: skip
 
 
 def _ancestry(a: Ancestry) -> Section:
     rows = [
         (
-            f"{g.turn} and later" if g is a.generations[-1] and g.turn < a.deepest
+            tr("{n} and later", n=g.turn) if g is a.generations[-1] and g.turn < a.deepest
             else str(g.turn),
             count(g.requests), tokens(g.input_tokens), share(g.hit_share),
         )
         for g in a.generations
     ]  # fmt: skip
-    text = (
-        f"{share(a.first_share)} of the requests follow none before them; the longest line has "
-        f"{count(a.deepest)} turns. Later turns hold {share(a.later_input_share)} of the prompt "
-        "tokens"
-    )
-    if a.later_hit_share is not None:
-        text += f" and find {share(a.later_hit_share)} of theirs"
+    first = tr(
+        "{part} of the requests follow none before them; the longest line has {n} turns.",
+        part=share(a.first_share), n=count(a.deepest),
+    )  # fmt: skip
+    held = share(a.later_input_share)
+    later = (
+        tr("Later turns hold {held} of the prompt tokens.", held=held)
+        if a.later_hit_share is None
+        else tr("Later turns hold {held} of the prompt tokens and find {found} of theirs.",
+                held=held, found=share(a.later_hit_share))
+    )  # fmt: skip
+    title = tr("Turns by content")
     return Section(
-        "Turns by content",
+        title,
         table(
-            "ancestry", "Turns by content", ("turn", "requests", "prompt tokens", "shared"), rows,
-            values=tuple(g.hit_share for g in a.generations),
+            "ancestry", title, (tr("turn"), tr("requests"), tr("prompt tokens"), tr("shared")),
+            rows, values=tuple(g.hit_share for g in a.generations),
         ),
-        said=(text + ".",),
+        said=(together([first, later]),),
     )  # fmt: skip
 
 
@@ -646,7 +731,7 @@ def _groups(ladder: Ladder) -> list[Section]:
         groups = list(ladder.groups[name])
         if name != "turn":
             groups.sort(key=lambda g: -g.lost_tokens)
-        title = f"By {clean(name, 40)}"
+        title = tr("By {column}", column=column_of(name))
         out.append(
             Section(
                 title,
@@ -654,11 +739,11 @@ def _groups(ladder: Ladder) -> list[Section]:
                     f"by_{clean(name, 40)}",
                     title,
                     (
-                        clean(name, 40), "requests", "prompt tokens", "could be", "is",
-                        "tokens lost", "time lost", currency(ladder),
+                        column_of(name), tr("requests"), tr("prompt tokens"), tr("could be"),
+                        tr("is"), tr("tokens lost"), tr("time lost"), currency(ladder),
                     ),
-                    (_group_row(g, ladder.rungs[0], last, known=known) for g in groups),
-                    note="Could be, is: part of the prompt tokens that a cache holds."
+                    (_group_row(name, g, ladder.rungs[0], last, known=known) for g in groups),
+                    note=tr("Could be, is: part of the prompt tokens that a cache holds.")
                     if not out and known
                     else "",
                 ),
@@ -668,7 +753,9 @@ def _groups(ladder: Ladder) -> list[Section]:
     return out
 
 
-def _group_row(g: Group, first: Rung, last: Rung, *, known: bool) -> tuple[str | None, ...]:
+def _group_row(
+    column: str, g: Group, first: Rung, last: Rung, *, known: bool
+) -> tuple[str | None, ...]:
     whole = max(g.input_tokens, 1)
     cells: tuple[str | None, ...] = (None, None, None, None)
     if known:
@@ -679,7 +766,7 @@ def _group_row(g: Group, first: Rung, last: Rung, *, known: bool) -> tuple[str |
             None if g.lost_money is None else money(g.lost_money),
         )
     return (
-        clean(g.name, 40) or "(empty)",
+        value_of(column, g.name, 40) or tr("(empty)"),
         count(g.requests),
         tokens(g.input_tokens),
         share(g.hit_tokens.get(first.id, 0) / whole),
@@ -688,19 +775,20 @@ def _group_row(g: Group, first: Rung, last: Rung, *, known: bool) -> tuple[str |
 
 
 def _reconciled(many: Sequence[Reconciled]) -> Section:
+    title = tr("Beside the engine's own counters")
     return Section(
-        "Beside the engine's own counters",
+        title,
         table(
             "reconciled",
-            "Beside the engine's own counters",
-            ("counted by", "engine", "model", "at rung", "points", "off by",
-             "engine more", "engine less"),
+            title,
+            (tr("counted by"), tr("engine"), tr("model"), tr("at rung"), tr("points"),
+             tr("off by"), tr("engine more"), tr("engine less")),
             (
                 (
                     clean(r.source, 120),
                     share(r.engine_share),
                     share(r.model_share),
-                    clean(r.model_rung, 40),
+                    tr(_RUNGS[r.model_rung]) if r.model_rung in _RUNGS else clean(r.model_rung, 40),
                     _signed(r.difference_points),
                     None if r.mean_error_points is None else f"{r.mean_error_points:.1f}",
                     None if r.over_tokens is None else tokens(r.over_tokens),
@@ -715,17 +803,17 @@ def _reconciled(many: Sequence[Reconciled]) -> Section:
 
 
 def _gaps(one: Reconciled) -> Section:
-    title = "Where the engine differs from the model"
+    title = tr("Where the engine differs from the model")
     return Section(
         title,
         table(
             "gaps",
             title,
-            ("of", "", "requests", "model", "engine", "engine less model"),
+            (tr("of"), "", tr("requests"), tr("model"), tr("engine"), tr("engine less model")),
             (
                 (
-                    clean(g.column, 40),
-                    clean(g.value, 60) or "(empty)",
+                    column_of(g.column),
+                    value_of(g.column, g.value, 60) or tr("(empty)"),
                     count(g.requests),
                     tokens(g.model_tokens),
                     tokens(g.engine_tokens),
@@ -743,14 +831,15 @@ def read_sentences(inputs: Sequence[Input]) -> list[str]:
     out = []
     for item in inputs:
         rejected = sum(item.rows_rejected.values())
-        text = (
-            f"{clean(item.path, 300)} ({clean(item.format, 60)}): {count(item.rows_read)} rows "
-            f"read = {count(item.rows_used)} used + {count(rejected)} rejected"
-        )
+        text = tr(
+            "{path} ({format}): {read} rows read = {used} used + {rejected} rejected",
+            path=clean(item.path, 300), format=clean(item.format, 60), read=count(item.rows_read),
+            used=count(item.rows_used), rejected=count(rejected),
+        )  # fmt: skip
         if rejected:
             reasons = (f"{clean(why, 120)} {count(n)}" for why, n in item.rows_rejected.items())
-            text += f" ({', '.join(reasons)})"
-        out.append(text + ".")
+            text = tr("{rows} ({reasons})", rows=text, reasons=tr(", ").join(reasons))
+        out.append(tr("{sentence}.", sentence=text))
     return out
 
 
@@ -780,14 +869,26 @@ def _lower(text: str) -> str:
     return text.removeprefix("by ")
 
 
+def _word(name: str, words: Mapping[str, str], limit: int) -> str:
+    """What something is called, or its own name."""
+    return tr(words[name]) if name in words else clean(name, limit).replace("_", " ")
+
+
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return _stop(text[:1].upper() + text[1:])
+
+
 def _stop(text: str) -> str:
-    return text if text.endswith((".", "!", "?", "…")) else text + "."
+    ended = text.endswith((".", "!", "?", "…", "。", "！", "？"))
+    return text if ended else tr("{sentence}.", sentence=text)
+
+
+def together(lines: Sequence[str]) -> str:
+    """Sentences one after the other; full-width stops need no blank behind them."""
+    return ("" if spoken() == "zh" else " ").join(lines)
 
 
 def sentences(lines: Iterable[str]) -> tuple[str, ...]:
     """Lines as sentences: with a capital and a full stop."""
-    out = []
-    for line in lines:
-        text = clean(line, 1_000)
-        out.append(_stop(text[:1].upper() + text[1:]))
-    return tuple(out)
+    return tuple(_sentence(clean(line, 1_000)) for line in lines)

@@ -11,6 +11,7 @@ from rich.rule import Rule
 from rich.table import Table as Grid
 from rich.text import Text
 
+from ttftdoctor.language import tr
 from ttftdoctor.prefixes import sections as words
 from ttftdoctor.prefixes.document import PrefixReport
 from ttftdoctor.prefixes.records import Ladder, Rung
@@ -46,29 +47,30 @@ class _Page(Page):
         out = self._top(r)
         worst = words.worst_break(found)
         if worst:
-            out.append(self._listed("Breaks", [worst]))
+            out.append(self._listed(tr("Breaks"), [worst]))
         ladder = words.shown(found)
         if ladder is not None:
             out += [Text(), self._rungs(ladder), Text(), self._limits(ladder)]
             out += [self._paragraph(text) for text in words.basis_sentences(ladder)]
         for section in (*words.sections(found), *words.closing(found)):
             out += self._part(section)
-        out += self._part(Section("What was read", said=tuple(words.read_sentences(r.inputs))))
+        read = tuple(words.read_sentences(r.inputs))
+        out += self._part(Section(tr("What was read"), said=read))
         if r.warnings:
-            out += self._section("Warnings")
+            out += self._section(tr("Warnings"))
             out += [self._paragraph(f"! {clean(line)}", hang=2) for line in r.warnings]
         # The end is what a terminal shows when the report has run through.
-        out += self._section("In short")
+        out += self._section(tr("In short"))
         out.append(self._paragraph(words.headline(found)))
         return out
 
     def _top(self, r: PrefixReport) -> list[RenderableType]:
         banner = Text()
         banner.append(f"ttftdoctor {clean(r.version, 20)}", style="bold")
-        banner.append(f"  {cut(words.who(r.found), self.measure - len(banner) - 2)}")
+        banner.append(f"  {cut(words.who(r.found), self.measure - banner.cell_len - 2)}")
         word, severity = words.badge(r.found)
         mark = f" {word} "
-        room = max(12, self.measure - len(mark) - 1)
+        room = max(12, self.measure - cell_len(mark) - 1)
         grid = Grid.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)
         grid.add_column(max_width=room, overflow="fold")
@@ -99,19 +101,20 @@ class _Page(Page):
         while kept > 2 and self._folded(full[:kept], table) < min(LEAST, self._words(full, table)):
             kept -= 1
         if kept < len(full):
-            gone = ", ".join(head.replace("\n", " ") for head in table.columns[kept:])
+            gone = tr(", ").join(head.replace("\n", " ") for head in table.columns[kept:])
+            note = tr("More in --json: {columns}. {note}", columns=gone, note=table.note)
             table = dataclasses.replace(
                 table,
                 columns=table.columns[:kept],
                 rows=tuple(row[:kept] for row in table.rows),
                 left=frozenset(at for at in table.left if at < kept),
-                note=f"More in --json: {gone}. {table.note}".strip(),
+                note=note.strip(),
             )
         return self._table(table, limit=limit, widest=max(8, self._folded(full[:kept], table)))
 
     def _sizes(self, table: Table) -> list[int]:
         """The widest cell of each column."""
-        heads = (max(head.split("\n"), key=len) for head in table.columns)
+        heads = (max(head.split("\n"), key=cell_len) for head in table.columns)
         return [
             max(cell_len(cell) for cell in column)
             for column in zip(heads, *table.rows, strict=True)
@@ -147,9 +150,9 @@ class _Page(Page):
         timed = self.width >= NARROW and any(rung.lost_seconds is not None for rung in rungs)
         priced = self.width >= 76 and any(rung.lost_money is not None for rung in rungs)
         wide = self.width >= WIDE
-        heads = ["left", "lost pts"]
-        heads += ["tokens"] if self.width >= NARROW else []
-        heads += ["time"] if timed else []
+        heads = [tr("left"), tr("lost pts")]
+        heads += [tr("tokens")] if self.width >= NARROW else []
+        heads += [tr("time")] if timed else []
         heads += [words.currency(ladder)] if priced else []
         columns = [
             [share(rung.share) for rung in rungs],
@@ -160,16 +163,16 @@ class _Page(Page):
         columns += [[cell[2] or "-" for cell in cells]] if priced else []
         tail: list[list[str]] = []
         if wide:
-            heads += ["limit is", "who can act"]
+            heads += [tr("limit is"), tr("who can act")]
             tail = [
-                [words.BASIS.get(rung.basis, "-") for rung in rungs],
+                [words.basis_of(rung) for rung in rungs],
                 [words.owner(rung) for rung in rungs],
             ]
         names = [clean(rung.title, 24) for rung in rungs]
-        first = "of the prompt tokens" if self.width >= NARROW else ""
-        taken = max(map(len, (first, *names))) + 2
+        first = tr("of the prompt tokens") if self.width >= NARROW else ""
+        taken = max(map(cell_len, (first, *names))) + 2
         for head, column in zip(heads, (*columns, *tail), strict=True):
-            taken += max(map(len, (head, *column))) + 2
+            taken += max(map(cell_len, (head, *column))) + 2
         room = min(40, max(0, self.width - taken))
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
         grid.add_column(first, no_wrap=True)
@@ -203,15 +206,18 @@ class _Page(Page):
         """Where each limit comes from; those that are not known say how to give them."""
         rows = words.limit_rows(ladder)
         if self.width < NARROW:
-            lines = [f"{self.dot} {title}: {basis}; {says}" for title, basis, says, _ in rows]
-            return Group(*(self._paragraph(line, hang=2) for line in lines))
+            lines = [
+                tr("{rung}: {basis}; {says}", rung=title, basis=basis, says=says)
+                for title, basis, says, _ in rows
+            ]
+            return Group(*(self._paragraph(f"{self.dot} {line}", hang=2) for line in lines))
         grid = Grid(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
         grid.add_column(no_wrap=True)
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
         wide = self.width >= WIDE
-        for title, basis, says, owner in rows:
-            style = "dim" if basis == words.BASIS["unknown"] else ""
+        for rung, (title, basis, says, owner) in zip(ladder.rungs, rows, strict=True):
+            style = "dim" if rung.basis == "unknown" else ""
             text = says if wide or style else f"{says} · {owner}"
             grid.add_row(
                 Text(title, style=style), Text(basis, style=style), Text(text, style=style)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, plan_of
@@ -25,16 +26,16 @@ _TEXTS = (
 )  # fmt: skip
 
 FIELDS = {
-    "request_id": Field("request_id", "", "the client's name"),
-    "session_id": Field("session_id", "", "the client's name"),
-    "start": Field("start_time", "s", "a clock of unknown origin: no date"),
-    "replica": Field("target_pod", "", "the pod that answered"),
-    "input_tokens": Field("prompt_tokens", "tokens", "the server's count"),
-    "output_tokens": Field("output_tokens", "tokens", "the server's count"),
-    "ttft_us": Field("ttft", "s", "from sending to the first chunk, even an empty one"),
-    "e2e_us": Field("latency", "s", "from sending to the end"),
-    "status": Field("status, error_type", "", "the client's name"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "request_id": Field("request_id", "", mark("the client's name")),
+    "session_id": Field("session_id", "", mark("the client's name")),
+    "start": Field("start_time", "s", mark("a clock of unknown origin: no date")),
+    "replica": Field("target_pod", "", mark("the pod that answered")),
+    "input_tokens": Field("prompt_tokens", "tokens", mark("the server's count")),
+    "output_tokens": Field("output_tokens", "tokens", mark("the server's count")),
+    "ttft_us": Field("ttft", "s", mark("from sending to the first chunk, even an empty one")),
+    "e2e_us": Field("latency", "s", mark("from sending to the end")),
+    "status": Field("status, error_type", "", mark("the client's name")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 
 
@@ -45,7 +46,7 @@ def _recognise(head: Head) -> str | None:
         if "status" in r and "request_id" in r and ("target_pod" in r or "target_request_id" in r)
     ]
     if rows and 2 * len(rows) >= len(head.records) and any("latency" in r for r in rows):
-        return "status and latency beside target_pod"
+        return tr("status and latency beside target_pod")
     return None
 
 
@@ -85,7 +86,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "the AIBrix client logs no cached tokens and no queue, and a first token only with "
         "--streaming; read the engines' request logs beside it for the others"
     ),

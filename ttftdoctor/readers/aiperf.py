@@ -17,6 +17,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -40,33 +41,41 @@ _OBJECTS = {
 _LATE_US = 100_000
 
 FIELDS = {
-    "request_id": Field("metadata.x_request_id", "", "AIPerf's name"),
-    "session_id": Field("metadata.x_correlation_id", "", "one user's conversation"),
-    "turn": Field("metadata.turn_index + 1", "", "counted from 0", "derived"),
-    "start": Field("metadata.request_start_ns", "ns", "when the worker sent the request"),
+    "request_id": Field("metadata.x_request_id", "", mark("AIPerf's name")),
+    "session_id": Field("metadata.x_correlation_id", "", mark("one user's conversation")),
+    "turn": Field("metadata.turn_index + 1", "", mark("counted from 0"), "derived"),
+    "start": Field("metadata.request_start_ns", "ns", mark("when the worker sent the request")),
     "input_tokens": Field(
-        "usage_prompt_tokens, input_sequence_length", "tokens",
-        "the server's count where it sent one, else the client's",
+        "usage_prompt_tokens, input_sequence_length",
+        "tokens",
+        mark("the server's count where it sent one, else the client's"),
     ),
-    "cached_tokens": Field("usage_prompt_cache_read_tokens", "tokens", "as the server reported"),
+    "cached_tokens": Field(
+        "usage_prompt_cache_read_tokens", "tokens", mark("as the server reported")
+    ),
     "cache_write_tokens": Field(
-        "usage_prompt_cache_write_tokens", "tokens", "as the server reported"
+        "usage_prompt_cache_write_tokens", "tokens", mark("as the server reported")
     ),
     "output_tokens": Field(
-        "usage_completion_tokens, output_sequence_length", "tokens",
-        "the server's count where it sent one; reasoning is in it",
+        "usage_completion_tokens, output_sequence_length",
+        "tokens",
+        mark("the server's count where it sent one; reasoning is in it"),
     ),
     "reasoning_tokens": Field(
-        "usage_reasoning_tokens, reasoning_token_count", "tokens", "AIPerf's name"
+        "usage_reasoning_tokens, reasoning_token_count", "tokens", mark("AIPerf's name")
     ),
-    "ttft_us": Field("time_to_first_token", "as written", "from sending to the first content"),
-    "e2e_us": Field("request_latency", "as written", "from sending to the last content"),
-    "status": Field("error, metadata.was_cancelled", "", "AIPerf's name"),
+    "ttft_us": Field(
+        "time_to_first_token", mark("as written"), mark("from sending to the first content")
+    ),
+    "e2e_us": Field(
+        "request_latency", mark("as written"), mark("from sending to the last content")
+    ),
+    "status": Field("error, metadata.was_cancelled", "", mark("AIPerf's name")),
     "streamed": Field(
-        "time_to_first_token", "", "AIPerf works it out for streams only", "inferred"
+        "time_to_first_token", "", mark("AIPerf works it out for streams only"), "inferred"
     ),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
-}  # fmt: skip
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
+}
 
 
 def _recognise(head: Head) -> str | None:
@@ -83,8 +92,8 @@ def _recognise(head: Head) -> str | None:
     # A log of failures alone has metrics without any of a request.
     known = any("benchmark_phase" in r["metadata"] or "credit_phase" in r["metadata"] for r in rows)
     if rows and 2 * len(rows) >= len(head.records) and (measured or known):
-        return "metadata beside metrics with a value and a unit"
-    return "averages of a run" if _is_average(head) else None
+        return tr("metadata beside metrics with a value and a unit")
+    return tr("averages of a run") if _is_average(head) else None
 
 
 def _is_average(head: Head) -> bool:
@@ -188,8 +197,10 @@ def _convert(chunk: Raw) -> Batch:
     notes = []
     if late is not None and late > 0.05:
         notes.append(
-            "the load generator itself was late: many requests were sent over 0.1 s after they "
-            "were due, a wait that is not in their TTFT"
+            tr(
+                "the load generator itself was late: many requests were sent over 0.1 s after they "
+                "were due, a wait that is not in their TTFT"
+            )
         )
     return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, tuple(notes))
 
@@ -213,7 +224,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "AIPerf knows no queue of the server, and cached tokens only if the server reports them "
         "(vLLM --enable-prompt-tokens-details, SGLang --enable-cache-report); single requests are "
         "written with --export-level records"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -25,30 +26,30 @@ _TEXTS = (
 _SAME_US = 1000
 
 FIELDS = {
-    "request_id": Field("request.headers.x-request-id", "", "by its name"),
-    "start": Field("start_time", "ms", "APISIX's unit of it"),
-    "model": Field("llm_summary.model, request_model", "", "APISIX's names"),
-    "replica": Field("upstream", "", "APISIX's name"),
-    "tenant": Field("consumer.username, llm_summary.end_user_id", "", "APISIX's names"),
-    "route": Field("route_id", "", "APISIX's name"),
-    "input_tokens": Field("llm_summary.prompt_tokens", "tokens", "cached ones included"),
-    "cached_tokens": Field("llm_summary.cache_read_input_tokens", "tokens", "APISIX's name"),
+    "request_id": Field("request.headers.x-request-id", "", mark("by its name")),
+    "start": Field("start_time", "ms", mark("APISIX's unit of it")),
+    "model": Field("llm_summary.model, request_model", "", mark("APISIX's names")),
+    "replica": Field("upstream", "", mark("APISIX's name")),
+    "tenant": Field("consumer.username, llm_summary.end_user_id", "", mark("APISIX's names")),
+    "route": Field("route_id", "", mark("APISIX's name")),
+    "input_tokens": Field("llm_summary.prompt_tokens", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("llm_summary.cache_read_input_tokens", "tokens", mark("APISIX's name")),
     "cache_write_tokens": Field(
-        "llm_summary.cache_creation_input_tokens", "tokens", "APISIX's name"
+        "llm_summary.cache_creation_input_tokens", "tokens", mark("APISIX's name")
     ),
-    "output_tokens": Field("llm_summary.completion_tokens", "tokens", "APISIX's name"),
-    "reasoning_tokens": Field("llm_summary.reasoning_tokens", "tokens", "APISIX's name"),
-    "ttft_us": Field("llm_summary.duration", "ms", "the first token of a streamed request"),
-    "e2e_us": Field("latency", "ms", "APISIX's unit of it"),
-    "streamed": Field("llm_summary.stream", "", "APISIX's name"),
-    "status": Field("response.status", "", "HTTP status"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "output_tokens": Field("llm_summary.completion_tokens", "tokens", mark("APISIX's name")),
+    "reasoning_tokens": Field("llm_summary.reasoning_tokens", "tokens", mark("APISIX's name")),
+    "ttft_us": Field("llm_summary.duration", "ms", mark("the first token of a streamed request")),
+    "e2e_us": Field("latency", "ms", mark("APISIX's unit of it")),
+    "streamed": Field("llm_summary.stream", "", mark("APISIX's name")),
+    "status": Field("response.status", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     if any(isinstance(record.get("llm_summary"), dict) for record in head.records):
-        return "records with llm_summary"
+        return tr("records with llm_summary")
     return None
 
 
@@ -95,7 +96,7 @@ def _convert(raw: Raw) -> Batch:
     return Batch(
         frame,
         {k: v for k, v in FIELDS.items() if frame[k].count()},
-        ("tries that failed do not show: APISIX starts its counters again with each",),
+        (tr("tries that failed do not show: APISIX starts its counters again with each"),),
     )
 
 
@@ -110,7 +111,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "APISIX logs no session, no queue and no prefill time; llm_summary needs the ai-proxy "
         "plugin with logging.summaries: true"
     ),

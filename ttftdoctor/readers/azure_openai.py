@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -26,15 +27,15 @@ _EPOCH_US = 62_135_596_800 * 10**6
 _CALLS = r"completion|responses|messages|generate"
 
 FIELDS = {
-    "request_id": Field("CorrelationId", "", "Azure's name"),
-    "start": Field("properties.requestTime", ".NET ticks", "Azure's unit of it"),
-    "model": Field("properties.modelName", "", "Azure's name"),
-    "route": Field("properties.modelDeploymentName", "", "the deployment"),
-    "version": Field("properties.modelVersion", "", "Azure's name"),
-    "e2e_us": Field("responseTime - requestTime, DurationMs", "", "Azure's names", "derived"),
-    "streamed": Field("properties.streamType", "", "Azure's name"),
-    "status": Field("ResultSignature", "", "HTTP status"),
-    "vantage": Field("", "", "the provider's own log", "assumed"),
+    "request_id": Field("CorrelationId", "", mark("Azure's name")),
+    "start": Field("properties.requestTime", mark(".NET ticks"), mark("Azure's unit of it")),
+    "model": Field("properties.modelName", "", mark("Azure's name")),
+    "route": Field("properties.modelDeploymentName", "", mark("the deployment")),
+    "version": Field("properties.modelVersion", "", mark("Azure's name")),
+    "e2e_us": Field("responseTime - requestTime, DurationMs", "", mark("Azure's names"), "derived"),
+    "streamed": Field("properties.streamType", "", mark("Azure's name")),
+    "status": Field("ResultSignature", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the provider's own log"), "assumed"),
 }
 
 
@@ -44,7 +45,7 @@ def _recognise(head: Head) -> str | None:
             kind = record.get("Category", record.get("category"))
             inside = record.get("properties_s", record.get("properties"))
             if kind == "RequestResponse" and inside is not None:
-                return f"category RequestResponse with properties{where}"
+                return tr("category RequestResponse with properties{where}", where=where)
     return None
 
 
@@ -95,7 +96,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Azure OpenAI logs no tokens and no first token of a request: measure both at the client "
         "(stream_options.include_usage), or log them in a gateway before it"
     ),

@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, prompts_of
@@ -35,29 +36,34 @@ _CALLS = ("converse", "conversestream", "invokemodel", "invokemodelwithresponses
 _SESSIONS = ("session_id", "sessionId", "session", "conversation_id", "conversationId")
 
 FIELDS = {
-    "request_id": Field("requestId", "", "Bedrock's name"),
-    "session_id": Field("requestMetadata", "", "what the caller attached"),
-    "start": Field("timestamp", "", "to a whole second"),
-    "model": Field("modelId", "", "Bedrock's name"),
-    "replica": Field("inferenceRegion, region", "", "the region that answered"),
-    "route": Field("operation", "", "Bedrock's name"),
+    "request_id": Field("requestId", "", mark("Bedrock's name")),
+    "session_id": Field("requestMetadata", "", mark("what the caller attached")),
+    "start": Field("timestamp", "", mark("to a whole second")),
+    "model": Field("modelId", "", mark("Bedrock's name")),
+    "replica": Field("inferenceRegion, region", "", mark("the region that answered")),
+    "route": Field("operation", "", mark("Bedrock's name")),
     "input_tokens": Field(
-        "input.inputTokenCount and cache counts", "tokens", "fresh, read and written", "derived"
+        "input.inputTokenCount and cache counts",
+        "tokens",
+        mark("fresh, read and written"),
+        "derived",
     ),
-    "cached_tokens": Field("input.cacheReadInputTokenCount", "tokens", "Bedrock's name"),
-    "cache_write_tokens": Field("input.cacheWriteInputTokenCount", "tokens", "Bedrock's name"),
-    "output_tokens": Field("output.outputTokenCount", "tokens", "Bedrock's name"),
-    "ttft_us": Field("output (firstByteLatency)", "ms", "first byte of the stream"),
-    "e2e_us": Field("output (invocationLatency, latencyMs)", "ms", "Bedrock's names"),
-    "streamed": Field("operation", "", "operations that stream"),
-    "status": Field("errorCode", "", "Bedrock's name"),
-    "vantage": Field("", "", "the provider's own log", "assumed"),
+    "cached_tokens": Field("input.cacheReadInputTokenCount", "tokens", mark("Bedrock's name")),
+    "cache_write_tokens": Field(
+        "input.cacheWriteInputTokenCount", "tokens", mark("Bedrock's name")
+    ),
+    "output_tokens": Field("output.outputTokenCount", "tokens", mark("Bedrock's name")),
+    "ttft_us": Field("output (firstByteLatency)", "ms", mark("first byte of the stream")),
+    "e2e_us": Field("output (invocationLatency, latencyMs)", "ms", mark("Bedrock's names")),
+    "streamed": Field("operation", "", mark("operations that stream")),
+    "status": Field("errorCode", "", mark("Bedrock's name")),
+    "vantage": Field("", "", mark("the provider's own log"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     if any(record.get("schemaType") == "ModelInvocationLog" for record in head.records):
-        return "records of schemaType ModelInvocationLog"
+        return tr("records of schemaType ModelInvocationLog")
     return None
 
 
@@ -106,7 +112,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         .then(pl.lit("not_a_model_call")),
         set_aside=not_streamed(ttft, e2e),
     )
-    notes = ("read and written tokens were added to inputTokenCount, which leaves them out",)
+    notes = (tr("read and written tokens were added to inputTokenCount, which leaves them out"),)
     return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
@@ -134,7 +140,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Bedrock logs have no queue, no prefill time and no session (attach requestMetadata), and "
         "a first byte only for InvokeModelWithResponseStream with text data delivery on; for "
         "Converse measure the first token at the client"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, page_of, pages, plan_of
@@ -27,28 +28,30 @@ _PAGES = ("events", "data", "rows")
 _SESSIONS = ("session_id", "thread_id", "conversation_id", "sessionId", "threadId")
 
 FIELDS = {
-    "request_id": Field("span_id, id", "", "Braintrust's names"),
-    "session_id": Field("metadata", "", "what the application attached"),
-    "start": Field("metrics.start", "s", "Braintrust's unit of it"),
-    "model": Field("metadata.model", "", "Braintrust's name"),
-    "input_tokens": Field("metrics.prompt_tokens", "tokens", "cached ones included"),
-    "cached_tokens": Field("metrics.prompt_cached_tokens", "tokens", "Braintrust's name"),
+    "request_id": Field("span_id, id", "", mark("Braintrust's names")),
+    "session_id": Field("metadata", "", mark("what the application attached")),
+    "start": Field("metrics.start", "s", mark("Braintrust's unit of it")),
+    "model": Field("metadata.model", "", mark("Braintrust's name")),
+    "input_tokens": Field("metrics.prompt_tokens", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("metrics.prompt_cached_tokens", "tokens", mark("Braintrust's name")),
     "cache_write_tokens": Field(
-        "metrics.prompt_cache_creation_tokens", "tokens", "Braintrust's name"
+        "metrics.prompt_cache_creation_tokens", "tokens", mark("Braintrust's name")
     ),
-    "output_tokens": Field("metrics.completion_tokens", "tokens", "Braintrust's name"),
-    "reasoning_tokens": Field("metrics.completion_reasoning_tokens", "tokens", "Braintrust's name"),
-    "ttft_us": Field("metrics.time_to_first_token", "s", "Braintrust's unit of it"),
-    "e2e_us": Field("metrics.end - metrics.start", "s", "end less start", "derived"),
-    "status": Field("error", "", "a row with an error failed"),
-    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+    "output_tokens": Field("metrics.completion_tokens", "tokens", mark("Braintrust's name")),
+    "reasoning_tokens": Field(
+        "metrics.completion_reasoning_tokens", "tokens", mark("Braintrust's name")
+    ),
+    "ttft_us": Field("metrics.time_to_first_token", "s", mark("Braintrust's unit of it")),
+    "e2e_us": Field("metrics.end - metrics.start", "s", mark("end less start"), "derived"),
+    "status": Field("error", "", mark("a row with an error failed")),
+    "vantage": Field("", "", mark("stamps of the traced application"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     for where, records in pages(head, *_PAGES):
         if any({"span_attributes", "metrics", "root_span_id"} <= r.keys() for r in records):
-            return f"span_attributes, metrics and root_span_id{where}"
+            return tr("span_attributes, metrics and root_span_id{where}", where=where)
     return None
 
 
@@ -99,7 +102,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Braintrust has no queue and no prefill time, and a first token only of streamed calls "
         "(wrap the client and call it with stream=True)"
     ),

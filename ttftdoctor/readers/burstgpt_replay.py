@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.spans import not_streamed
@@ -20,17 +21,17 @@ from ttftdoctor.table import Field
 _TEXTS = ("event_id", "in_len", "first_chunk_time", "total_chunk_time", "record_time")
 
 FIELDS = {
-    "request_id": Field("event_id", "", "the client's name"),
+    "request_id": Field("event_id", "", mark("the client's name")),
     "start": Field(
         "record_time - total_chunk_time", "s",
-        "read at the end of the answer; a clock of unknown origin: no date", "derived",
+        mark("read at the end of the answer; a clock of unknown origin: no date"), "derived",
     ),
-    "input_tokens": Field("in_len", "tokens", "counted by the client"),
-    "ttft_us": Field("first_chunk_time", "s", "from sending to the first bytes"),
-    "e2e_us": Field("total_chunk_time", "s", "from sending to the end"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "input_tokens": Field("in_len", "tokens", mark("counted by the client")),
+    "ttft_us": Field("first_chunk_time", "s", mark("from sending to the first bytes")),
+    "e2e_us": Field("total_chunk_time", "s", mark("from sending to the end")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }  # fmt: skip
-_NOTE = "out_len counts characters, not tokens: the length of answers is not known"
+_NOTE = mark("out_len counts characters, not tokens: the length of answers is not known")
 
 
 def _records(head: Head) -> tuple[str | None, tuple[str, ...]]:
@@ -43,7 +44,7 @@ def _records(head: Head) -> tuple[str | None, tuple[str, ...]]:
 def _recognise(head: Head) -> str | None:
     for columns in (head.columns, _records(head)[1]):
         if set(columns) >= set(_TEXTS):
-            return "first_chunk_time and total_chunk_time beside record_time"
+            return tr("first_chunk_time and total_chunk_time beside record_time")
     return None
 
 
@@ -60,7 +61,7 @@ def _convert(raw: Raw) -> Batch:
         },
         set_aside=not_streamed(ttft, e2e),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NOTE,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_NOTE),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -75,7 +76,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "the replay client logs no answer tokens, no outcomes, no sessions and no cached tokens; "
         "read the engine's request log beside it for those"
     ),

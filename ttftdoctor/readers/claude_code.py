@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -38,31 +39,41 @@ _SCHEMA = {
 _SYNTHETIC = "<synthetic>"
 
 FIELDS = {
-    "request_id": Field("requestId, message.id", "", "the provider's name of the call"),
-    "session_id": Field("sessionId, agentId", "", "a sub-agent is a session of its own"),
+    "request_id": Field("requestId, message.id", "", mark("the provider's name of the call")),
+    "session_id": Field("sessionId, agentId", "", mark("a sub-agent is a session of its own")),
     "start": Field(
-        "timestamp", "us", "of the last line before the answer (question or tool result)",
+        "timestamp",
+        "us",
+        mark("of the last line before the answer (question or tool result)"),
         "derived",
     ),
-    "model": Field("message.model", "", "as the provider answered"),
-    "version": Field("version", "", "release of the client, which decides what prompts begin with"),
+    "model": Field("message.model", "", mark("as the provider answered")),
+    "version": Field(
+        "version", "", mark("release of the client, which decides what prompts begin with")
+    ),
     "input_tokens": Field(
-        "usage.input_tokens + cache reads and writes", "tokens", "input leaves cached tokens out",
+        "usage.input_tokens + cache reads and writes",
+        "tokens",
+        mark("input leaves cached tokens out"),
         "derived",
     ),
-    "cached_tokens": Field("usage.cache_read_input_tokens", "tokens", "as billed"),
-    "cache_write_tokens": Field("usage.cache_creation_input_tokens", "tokens", "as billed"),
+    "cached_tokens": Field("usage.cache_read_input_tokens", "tokens", mark("as billed")),
+    "cache_write_tokens": Field("usage.cache_creation_input_tokens", "tokens", mark("as billed")),
     "output_tokens": Field(
-        "usage.output_tokens", "tokens", "the largest of the lines of one answer", "derived"
+        "usage.output_tokens", "tokens", mark("the largest of the lines of one answer"), "derived"
     ),
-    "status": Field("isApiErrorMessage, error", "", "set where the call failed"),
-    "vantage": Field("", "", "the client's own transcript", "assumed"),
-}  # fmt: skip
+    "status": Field("isApiErrorMessage, error", "", mark("set where the call failed")),
+    "vantage": Field("", "", mark("the client's own transcript"), "assumed"),
+}
 _NOTES = (
-    "calls are placed at the last line before their answer: good for pauses between turns, "
-    "not for latency",
-    "the transcript holds what one client sent: another session or machine may have filled the "
-    "same cache",
+    mark(
+        "calls are placed at the last line before their answer: good for pauses between turns, "
+        "not for latency"
+    ),
+    mark(
+        "the transcript holds what one client sent: another session or machine may have filled the "
+        "same cache"
+    ),
 )
 
 
@@ -70,7 +81,7 @@ def _recognise(head: Head) -> str | None:
     signs = {"sessionId", "uuid", "parentUuid", "message"}
     found = [r for r in head.records if signs <= r.keys() and isinstance(r["message"], dict)]
     if any(r.get("type") in ("user", "assistant") for r in found):
-        return "sessionId, uuid, parentUuid and message"
+        return tr("sessionId, uuid, parentUuid and message")
     return None
 
 
@@ -193,7 +204,7 @@ def _convert(raw: Raw) -> Batch:
         .when(pl.col("usage").is_null() & ~failed)
         .then(pl.lit("no_usage")),
     )  # fmt: skip
-    return Batch(out, {k: v for k, v in FIELDS.items() if out[k].count()}, _NOTES)
+    return Batch(out, {k: v for k, v in FIELDS.items() if out[k].count()}, tuple(map(tr, _NOTES)))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -208,7 +219,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Claude Code transcripts hold no latency: CLAUDE_CODE_ENABLE_TELEMETRY=1 with "
         "OTEL_LOGS_EXPORTER=otlp and a collector that writes a file gives ttft_ms a request"
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -27,19 +28,22 @@ _SESSIONS = ("session", "session_id", "sessionId", "conversation_id", "thread_id
 _OTHERS = r"embed|rerank|moderation|image|audio|speech|transcri"
 
 FIELDS = {
-    "request_id": Field("id, RayID", "", "Cloudflare's names"),
-    "session_id": Field("metadata", "", "what the caller attached"),
+    "request_id": Field("id, RayID", "", mark("Cloudflare's names")),
+    "session_id": Field("metadata", "", mark("what the caller attached")),
     "start": Field(
-        "created_at - duration, Timestamp - Metrics.durationMs", "", "stamped at the end", "assumed"
+        "created_at - duration, Timestamp - Metrics.durationMs",
+        "",
+        mark("stamped at the end"),
+        "assumed",
     ),
-    "model": Field("model, Model", "", "Cloudflare's names"),
-    "route": Field("provider, Provider", "", "Cloudflare's names"),
-    "input_tokens": Field("tokens_in", "tokens", "by the gateway's count"),
-    "output_tokens": Field("tokens_out", "tokens", "by the gateway's count"),
-    "e2e_us": Field("duration, Metrics.durationMs", "ms", "Cloudflare's names"),
-    "attempts": Field("step", "", "the step of the fallback", "derived"),
-    "status": Field("status_code, StatusCode, success", "", "Cloudflare's names"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "model": Field("model, Model", "", mark("Cloudflare's names")),
+    "route": Field("provider, Provider", "", mark("Cloudflare's names")),
+    "input_tokens": Field("tokens_in", "tokens", mark("by the gateway's count")),
+    "output_tokens": Field("tokens_out", "tokens", mark("by the gateway's count")),
+    "e2e_us": Field("duration, Metrics.durationMs", "ms", mark("Cloudflare's names")),
+    "attempts": Field("step", "", mark("the step of the fallback"), "derived"),
+    "status": Field("status_code, StatusCode, success", "", mark("Cloudflare's names")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
@@ -47,10 +51,10 @@ def _recognise(head: Head) -> str | None:
     for where, records in pages(head, "result"):
         for record in records:
             if {"tokens_in", "tokens_out", "cached", "duration"} <= record.keys():
-                return f"tokens_in, tokens_out, cached and duration{where}"
+                return tr("tokens_in, tokens_out, cached and duration{where}", where=where)
             metrics = record.get("Metrics")
             if "Timestamp" in record and isinstance(metrics, dict) and "durationMs" in metrics:
-                return "Timestamp and Metrics.durationMs"
+                return tr("Timestamp and Metrics.durationMs")
     return None
 
 
@@ -101,7 +105,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Cloudflare's gateway logs no first token and no cached tokens: measure them at the client "
         "(stream_options.include_usage), and send cf-aig-metadata with a session"
     ),

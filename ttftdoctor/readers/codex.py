@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -39,30 +40,32 @@ _TYPES = frozenset(
 _COPIED_US = 1_000_000
 
 FIELDS = {
-    "session_id": Field("session_meta.id", "", "of the rollout", "derived"),
-    "start": Field(
-        "timestamp", "us", "of the last item that went into the call", "derived"
-    ),
-    "model": Field("turn_context.model", "", "as asked for, from the line before", "derived"),
-    "route": Field("session_meta.model_provider", "", "whose endpoint", "derived"),
+    "session_id": Field("session_meta.id", "", mark("of the rollout"), "derived"),
+    "start": Field("timestamp", "us", mark("of the last item that went into the call"), "derived"),
+    "model": Field("turn_context.model", "", mark("as asked for, from the line before"), "derived"),
+    "route": Field("session_meta.model_provider", "", mark("whose endpoint"), "derived"),
     "version": Field(
-        "session_meta.cli_version", "", "release of the client, which decides what prompts begin "
-        "with", "derived",
+        "session_meta.cli_version",
+        "",
+        mark("release of the client, which decides what prompts begin with"),
+        "derived",
     ),
-    "input_tokens": Field("last_token_usage.input_tokens", "tokens", "cached ones are in it"),
-    "cached_tokens": Field("last_token_usage.cached_input_tokens", "tokens", "as billed"),
-    "output_tokens": Field("last_token_usage.output_tokens", "tokens", "with reasoning"),
+    "input_tokens": Field("last_token_usage.input_tokens", "tokens", mark("cached ones are in it")),
+    "cached_tokens": Field("last_token_usage.cached_input_tokens", "tokens", mark("as billed")),
+    "output_tokens": Field("last_token_usage.output_tokens", "tokens", mark("with reasoning")),
     "reasoning_tokens": Field(
-        "last_token_usage.reasoning_output_tokens", "tokens", "part of the output"
+        "last_token_usage.reasoning_output_tokens", "tokens", mark("part of the output")
     ),
-    "ttft_us": Field("time_to_first_token_ms", "ms", "of a whole turn: never used"),
-    "status": Field("token_count", "", "usage comes with an answer only", "assumed"),
-    "vantage": Field("", "", "the client's own record", "assumed"),
-}  # fmt: skip
+    "ttft_us": Field("time_to_first_token_ms", "ms", mark("of a whole turn: never used")),
+    "status": Field("token_count", "", mark("usage comes with an answer only"), "assumed"),
+    "vantage": Field("", "", mark("the client's own record"), "assumed"),
+}
 _NOTES = (
-    "time_to_first_token_ms is a turn's, not a call's: it is not used as a TTFT",
-    "calls are placed at the last item that went into them: good for pauses between turns, not "
-    "for latency",
+    mark("time_to_first_token_ms is a turn's, not a call's: it is not used as a TTFT"),
+    mark(
+        "calls are placed at the last item that went into them: good for pauses between turns, not "
+        "for latency"
+    ),
 )
 
 
@@ -70,15 +73,15 @@ def _recognise(head: Head) -> str | None:
     found = [
         r
         for r in head.records
-        if isinstance(r.get("payload"), dict) and "timestamp" in r and r.get("type") in _TYPES
+        if isinstance(r.get("payload"), dict) and "timestamp" in r and str(r.get("type")) in _TYPES
     ]
     if not found or 2 * len(found) < len(head.records):
         return None
     kinds = {r["type"] for r in found}
     if "session_meta" in kinds:
-        return "lines of timestamp, type and payload with a session_meta"
+        return tr("lines of timestamp, type and payload with a session_meta")
     if any(r["payload"].get("type") == "token_count" for r in found):
-        return "lines of timestamp, type and payload with token_count events"
+        return tr("lines of timestamp, type and payload with token_count events")
     return None
 
 
@@ -232,7 +235,7 @@ def _convert(raw: Raw) -> Batch:
         .then(pl.lit("repeated_usage")),
         set_aside=pl.when(ttft.is_not_null()).then(pl.lit("turn_level")),
     )
-    return Batch(out, {k: v for k, v in FIELDS.items() if out[k].count()}, _NOTES)
+    return Batch(out, {k: v for k, v in FIELDS.items() if out[k].count()}, tuple(map(tr, _NOTES)))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -247,7 +250,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Codex rollouts hold no first token of a call, only of a turn: set base_url of a "
         "[model_providers.NAME] in config.toml to a gateway that logs one"
     ),

@@ -17,6 +17,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -29,23 +30,27 @@ _NAMES = (
 )  # fmt: skip
 
 FIELDS = {
-    "request_id": Field("span_id", "", "Datadog's name"),
-    "session_id": Field("session_id, tags", "", "Datadog's names"),
-    "start": Field("start_ns", "ns", "by its name"),
-    "model": Field("model_name", "", "Datadog's name"),
-    "tenant": Field("ml_app", "", "the application"),
-    "input_tokens": Field("metrics.input_tokens", "tokens", "cached ones included"),
-    "cached_tokens": Field("metrics.cache_read_input_tokens", "tokens", "Datadog's name"),
-    "cache_write_tokens": Field("metrics.cache_write_input_tokens", "tokens", "Datadog's name"),
-    "output_tokens": Field("metrics.output_tokens", "tokens", "Datadog's name"),
-    "reasoning_tokens": Field("metrics.reasoning_output_tokens", "tokens", "Datadog's name"),
-    "ttft_us": Field("metrics.time_to_first_token", "s", "Datadog's unit of it"),
-    "e2e_us": Field("duration", "ns", "Datadog's unit of it"),
-    "queue_us": Field("metrics.time_in_queue", "s", "vLLM's integration"),
-    "prefill_us": Field("metrics.time_in_model_prefill", "s", "vLLM's integration"),
-    "decode_us": Field("metrics.time_in_model_decode", "s", "vLLM's integration"),
-    "status": Field("status", "", "Datadog's name"),
-    "vantage": Field("metrics", "", "spans with a queue time are the engine's own", "inferred"),
+    "request_id": Field("span_id", "", mark("Datadog's name")),
+    "session_id": Field("session_id, tags", "", mark("Datadog's names")),
+    "start": Field("start_ns", "ns", mark("by its name")),
+    "model": Field("model_name", "", mark("Datadog's name")),
+    "tenant": Field("ml_app", "", mark("the application")),
+    "input_tokens": Field("metrics.input_tokens", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("metrics.cache_read_input_tokens", "tokens", mark("Datadog's name")),
+    "cache_write_tokens": Field(
+        "metrics.cache_write_input_tokens", "tokens", mark("Datadog's name")
+    ),
+    "output_tokens": Field("metrics.output_tokens", "tokens", mark("Datadog's name")),
+    "reasoning_tokens": Field("metrics.reasoning_output_tokens", "tokens", mark("Datadog's name")),
+    "ttft_us": Field("metrics.time_to_first_token", "s", mark("Datadog's unit of it")),
+    "e2e_us": Field("duration", "ns", mark("Datadog's unit of it")),
+    "queue_us": Field("metrics.time_in_queue", "s", mark("vLLM's integration")),
+    "prefill_us": Field("metrics.time_in_model_prefill", "s", mark("vLLM's integration")),
+    "decode_us": Field("metrics.time_in_model_decode", "s", mark("vLLM's integration")),
+    "status": Field("status", "", mark("Datadog's name")),
+    "vantage": Field(
+        "metrics", "", mark("spans with a queue time are the engine's own"), "inferred"
+    ),
 }
 
 
@@ -54,9 +59,9 @@ def _recognise(head: Head) -> str | None:
         for record in records:
             inside = record.get("attributes")
             if isinstance(inside, dict) and {"ml_app", "span_kind"} <= inside.keys():
-                return f"attributes with ml_app and span_kind{where}"
+                return tr("attributes with ml_app and span_kind{where}", where=where)
             if {"ml_app", "start_ns", "metrics"} <= record.keys():
-                return f"ml_app, start_ns and metrics{where}"
+                return tr("ml_app, start_ns and metrics{where}", where=where)
     return None
 
 
@@ -135,7 +140,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Datadog has a first token, a queue and a prefill time only from vLLM's integration "
         "(ddtrace-run with DD_LLMOBS_ENABLED=1 on the server), and a first token from LiteLLM's"
     ),

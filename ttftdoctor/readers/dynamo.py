@@ -24,6 +24,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.chains import chained
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -61,45 +62,47 @@ _LOG = (
 _DONE = "request completed"
 
 _TRACE_FIELDS = {
-    "request_id": Field("x_request_id, request_id", "", "the client's id, or the frontend's"),
-    "session_id": Field("agent_context.session_id", "", "from the client's headers"),
-    "start": Field("request_received_ms", "ms since 1970", "arrival at the frontend"),
-    "model": Field("model", "", "Dynamo's name"),
-    "replica": Field("worker.prefill_worker_id", "", "the worker of the prefill"),
-    "input_tokens": Field("input_tokens", "tokens", "cached ones are in it"),
+    "request_id": Field("x_request_id, request_id", "", mark("the client's id, or the frontend's")),
+    "session_id": Field("agent_context.session_id", "", mark("from the client's headers")),
+    "start": Field("request_received_ms", mark("ms since 1970"), mark("arrival at the frontend")),
+    "model": Field("model", "", mark("Dynamo's name")),
+    "replica": Field("worker.prefill_worker_id", "", mark("the worker of the prefill")),
+    "input_tokens": Field("input_tokens", "tokens", mark("cached ones are in it")),
     "cached_tokens": Field(
-        "cached_tokens", "tokens", "with routing by cache: the router's estimate"
+        "cached_tokens", "tokens", mark("with routing by cache: the router's estimate")
     ),
-    "output_tokens": Field("output_tokens", "tokens", "Dynamo's name"),
-    "ttft_us": Field("ttft_ms", "ms", "from the arrival at the frontend"),
-    "e2e_us": Field("total_time_ms", "ms", "from the arrival at the frontend"),
-    "queue_us": Field("prefill_wait_time_ms", "ms", "until the router sent it to a worker"),
-    "status": Field("event_type", "", "the trace does not tell failures apart", "assumed"),
+    "output_tokens": Field("output_tokens", "tokens", mark("Dynamo's name")),
+    "ttft_us": Field("ttft_ms", "ms", mark("from the arrival at the frontend")),
+    "e2e_us": Field("total_time_ms", "ms", mark("from the arrival at the frontend")),
+    "queue_us": Field("prefill_wait_time_ms", "ms", mark("until the router sent it to a worker")),
+    "status": Field("event_type", "", mark("the trace does not tell failures apart"), "assumed"),
     "prefix_blocks": Field(
-        "replay.input_sequence_hashes", "", "hashes stand for a block and all before it"
+        "replay.input_sequence_hashes", "", mark("hashes stand for a block and all before it")
     ),
-    "block_tokens": Field("replay.trace_block_size", "tokens", "as logged"),
-    "vantage": Field("", "", "the frontend is a gateway before the workers", "assumed"),
+    "block_tokens": Field("replay.trace_block_size", "tokens", mark("as logged")),
+    "vantage": Field("", "", mark("the frontend is a gateway before the workers"), "assumed"),
 }
 _LOG_FIELDS = {
-    "request_id": Field("x_request_id, request_id", "", "the client's id, or the frontend's"),
-    "start": Field("timestamp - elapsed_ms", "", "the event is written at the end", "derived"),
-    "model": Field("model", "", "Dynamo's name"),
-    "replica": Field("prefill_worker_id", "", "the worker of the prefill"),
-    "route": Field("endpoint", "", "Dynamo's name"),
-    "input_tokens": Field("input_tokens", "tokens", "0 stands for unknown"),
-    "output_tokens": Field("output_tokens", "tokens", "Dynamo's name"),
-    "ttft_us": Field("ttft_ms", "ms", "from the arrival at the frontend"),
-    "e2e_us": Field("elapsed_ms", "ms", "from the arrival at the frontend"),
-    "status": Field("status", "", "Dynamo's name"),
-    "streamed": Field("request_type", "", "stream or unary"),
-    "vantage": Field("", "", "the frontend is a gateway before the workers", "assumed"),
+    "request_id": Field("x_request_id, request_id", "", mark("the client's id, or the frontend's")),
+    "start": Field(
+        "timestamp - elapsed_ms", "", mark("the event is written at the end"), "derived"
+    ),
+    "model": Field("model", "", mark("Dynamo's name")),
+    "replica": Field("prefill_worker_id", "", mark("the worker of the prefill")),
+    "route": Field("endpoint", "", mark("Dynamo's name")),
+    "input_tokens": Field("input_tokens", "tokens", mark("0 stands for unknown")),
+    "output_tokens": Field("output_tokens", "tokens", mark("Dynamo's name")),
+    "ttft_us": Field("ttft_ms", "ms", mark("from the arrival at the frontend")),
+    "e2e_us": Field("elapsed_ms", "ms", mark("from the arrival at the frontend")),
+    "status": Field("status", "", mark("Dynamo's name")),
+    "streamed": Field("request_type", "", mark("stream or unary")),
+    "vantage": Field("", "", mark("the frontend is a gateway before the workers"), "assumed"),
 }
-_ESTIMATE = (
+_ESTIMATE = mark(
     "cached tokens of a Dynamo trace may be the router's estimate: what the worker reused is in "
     "the worker's own log"
 )
-_UNTIMED = "Dynamo traces have times only for requests with a session in their headers"
+_UNTIMED = mark("Dynamo traces have times only for requests with a session in their headers")
 
 
 def _inner(record: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -123,10 +126,12 @@ def _kind(head: Head) -> str:
 
 
 def _recognise(head: Head) -> str | None:
-    return {
-        "trace": "records of the schema dynamo.request.trace",
-        "log": "request completed events with elapsed_ms and request_type",
-    }.get(_kind(head))
+    kinds = {
+        "trace": mark("records of the schema dynamo.request.trace"),
+        "log": mark("request completed events with elapsed_ms and request_type"),
+    }
+    found = kinds.get(_kind(head))
+    return None if found is None else tr(found)
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -197,14 +202,14 @@ def _from_trace(chunk: Raw) -> Batch:
     )
     notes = []
     if frame["cached_tokens"].count():
-        notes.append(_ESTIMATE)
+        notes.append(tr(_ESTIMATE))
     if frame.filter(pl.col("reject").is_null())["ttft_us"].null_count():
-        notes.append(_UNTIMED)
+        notes.append(tr(_UNTIMED))
     fields = {k: v for k, v in _TRACE_FIELDS.items() if frame[k].count()}
     if not kept and "prefix_blocks" in fields:
         fields["prefix_blocks"] = Field(
             "replay.input_sequence_hashes", "",
-            "hashes do not say what lies before a block; sums that do were made", "derived",
+            mark("hashes do not say what lies before a block; sums that do were made"), "derived",
         )  # fmt: skip
     return Batch(frame, fields, tuple(notes))
 
@@ -255,7 +260,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Dynamo writes times into its trace (DYN_REQUEST_TRACE=1) only for requests with the "
         "header X-Dynamo-Session-ID, and not what waits in a worker's own queue"
     ),

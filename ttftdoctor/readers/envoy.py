@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -54,10 +55,10 @@ def _recognise(head: Head) -> str | None:
     if "ai_log" in seen or "start_time" not in seen:
         return None
     if "token_latency_ttft" in seen:
-        return "start_time and token_latency_ttft"
+        return tr("start_time and token_latency_ttft")
     tokens = {"gen_ai.usage.input_tokens", "llm_input_token"} & seen
     if tokens and {_FLAGS, _HEADERS} & seen:
-        return f"start_time, response_flags and {tokens.pop()}"
+        return tr("start_time, response_flags and {tokens}", tokens=tokens.pop())
     return None
 
 
@@ -100,9 +101,9 @@ def _convert(raw: Raw) -> Batch:
     )
     fields = {
         column: Field(", ".join(keys), "ms" if column in ("ttft_us", "e2e_us") else "",
-                      "the documented template's keys")
+                      mark("the documented template's keys"))
         for column, keys in _KEYS.items()
-    } | {"vantage": Field("", "", "the gateway's own log", "assumed")}  # fmt: skip
+    } | {"vantage": Field("", "", mark("the gateway's own log"), "assumed")}  # fmt: skip
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
 
 
@@ -117,7 +118,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Envoy logs a first token only as token_latency_ttft: "
         "%DYNAMIC_METADATA(io.envoy.ai_gateway:token_latency_ttft)% in the access log's format; "
         "its other times end with headers"

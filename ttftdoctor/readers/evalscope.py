@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -25,23 +26,25 @@ _NEEDED = {"first_chunk_latency", "latency", "success", "completed_time"}
 _SAME_US = 1000
 
 FIELDS = {
-    "request_id": Field("request_id", "", "evalscope's name"),
-    "start": Field("start_time", "s", "a clock of unknown origin: no date"),
-    "input_tokens": Field("prompt_tokens", "tokens", "the server's count where it sent one"),
-    "output_tokens": Field("completion_tokens", "tokens", "the server's count where it sent one"),
-    "ttft_us": Field("first_chunk_latency", "s", "from sending to the first chunk"),
-    "e2e_us": Field("latency", "s", "from sending to the end"),
-    "status": Field("success", "", "evalscope's name"),
-    "streamed": Field(
-        "is_stream, first_chunk_latency", "", "evalscope's name, or the end as a first chunk"
+    "request_id": Field("request_id", "", mark("evalscope's name")),
+    "start": Field("start_time", "s", mark("a clock of unknown origin: no date")),
+    "input_tokens": Field("prompt_tokens", "tokens", mark("the server's count where it sent one")),
+    "output_tokens": Field(
+        "completion_tokens", "tokens", mark("the server's count where it sent one")
     ),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "ttft_us": Field("first_chunk_latency", "s", mark("from sending to the first chunk")),
+    "e2e_us": Field("latency", "s", mark("from sending to the end")),
+    "status": Field("success", "", mark("evalscope's name")),
+    "streamed": Field(
+        "is_stream, first_chunk_latency", "", mark("evalscope's name, or the end as a first chunk")
+    ),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     if set(head.columns) >= _NEEDED:
-        return "first_chunk_latency and success beside completed_time"
+        return tr("first_chunk_latency and success beside completed_time")
     return None
 
 
@@ -81,7 +84,7 @@ READER = Reader(
     (Shape.CSV, Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "evalscope stores no sessions and no cached tokens, and a first chunk only with --stream"
     ),
 )

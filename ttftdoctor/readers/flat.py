@@ -23,6 +23,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import AskUser, InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.mapping import STAMPS, MappingFile, column_named, names, pick
 from ttftdoctor.mapping.fields import Place, columns_of, number_of, places
 from ttftdoctor.prompts import PARTS_NAMED, Prompts, find
@@ -286,11 +287,11 @@ def recognise(head: Head) -> str | None:
         return None
     found = _match(records, places(records, columns))
     named = [
-        f"{found[c][0].label} is {c.removesuffix('_us')}"
+        tr("{field} is {column}", field=found[c][0].label, column=c.removesuffix("_us"))
         for c in ("ttft_us", "input_tokens", "start")
         if c in found
     ]
-    return ", ".join(named) or "usual names"
+    return tr(", ").join(named) or tr("usual names")
 
 
 def records_of(head: Head) -> tuple[str | None, tuple[Mapping[str, Any], ...]]:
@@ -421,7 +422,8 @@ def _stamps(
             size = median(map(abs, numbers))
             unit = unit or next((u for least, u in _EPOCHS if size >= least), "s")
             dated = size * US_PER[unit] > 1e14
-            words[canonical] = f"{unit} since 1970" if dated else f"{unit}, no date"
+            text = mark("{unit} since 1970") if dated else mark("{unit}, no date")
+            words[canonical] = tr(text, unit=unit)
         elif values:
             own = re.compile(r"(?:Z|UTC|[+-]\d\d(?::?\d\d)?)\s*$")
             zoned = [
@@ -429,8 +431,10 @@ def _stamps(
                 else own.search(str(value)) is not None
                 for value in values
             ]  # fmt: skip
-            zone = "its own zone" if all(zoned) else f"no zone: read as {options.timezone}"
-            words[canonical] = f"date, {zone}"
+            if all(zoned):
+                words[canonical] = tr("date, its own zone")
+            else:
+                words[canonical] = tr("date, no zone: read as {zone}", zone=options.timezone)
     return _Stamps(units, words, frozenset(texts))
 
 
@@ -457,7 +461,7 @@ def _apply_map(
             continue
         if label not in by_label:
             raise _no_field(label, by_label, head)
-        new[name], told[name] = (by_label[label], normal(label)[1]), "mapped with --map"
+        new[name], told[name] = (by_label[label], normal(label)[1]), tr("mapped with --map")
     mapping = options.mapping
     for name, labels in (mapping.columns if mapping is not None else {}).items():
         if mapping is None or name in PARTS_NAMED or name in new:
@@ -465,7 +469,7 @@ def _apply_map(
         chosen = pick(labels, by_label)
         if chosen is not None:
             new[name] = (by_label[chosen], normal(chosen)[1])
-            told[name] = f"mapped by {mapping.place(name)}"
+            told[name] = tr("mapped by {place}", place=mapping.place(name))
         elif mapping.asked and name not in mapping.optional:
             raise InputError(
                 f"the log has no field {' or '.join(map(repr, labels))}",
@@ -509,11 +513,11 @@ def _unit_told(canonical: str, label: str, options: Options) -> tuple[str, str] 
     keys = (label, canonical, canonical.removesuffix("_us"), canonical.removeprefix("_"))
     for key in keys:
         if key in options.units:
-            return UNIT_WORDS[options.units[key]], "given with --unit"
+            return UNIT_WORDS[options.units[key]], tr("given with --unit")
     mapping = options.mapping
     for key in keys if mapping is not None else ():
         if mapping is not None and key in mapping.units:
-            return mapping.units[key], f"given in {mapping.name}"
+            return mapping.units[key], tr("given in {file}", file=mapping.name)
     return None
 
 
@@ -579,9 +583,9 @@ def _decide_units(
         if told is not None:
             units[canonical] = _Unit(*told, "logged")
         elif named is not None:
-            units[canonical] = _Unit(named, f"the name ends in {named}", "logged")
+            units[canonical] = _Unit(named, tr("the name ends in {unit}", unit=named), "logged")
         elif _carries_unit(records, place):
-            units[canonical] = _Unit("s", "each value carries its unit", "logged")
+            units[canonical] = _Unit("s", mark("each value carries its unit"), "logged")
         else:
             open_.append(canonical)
     if not open_:
@@ -613,13 +617,15 @@ def _decide_units(
             )
         for canonical, unit in picked[0].items():
             units[canonical] = _Unit(
-                unit, "the only unit that agrees with the other columns", "inferred"
+                unit, mark("the only unit that agrees with the other columns"), "inferred"
             )
     rest = [c for c in open_ if c not in units]
     anchor = units.get("ttft_us") or units.get("e2e_us")
     for canonical in rest:
         unit = anchor.unit if anchor is not None else "s"
-        units[canonical] = _Unit(unit, "assumed to share the unit of the other times", "assumed")
+        units[canonical] = _Unit(
+            unit, mark("assumed to share the unit of the other times"), "assumed"
+        )
     return units
 
 
@@ -751,16 +757,16 @@ class _Builder:
                      "vantage"):  # fmt: skip
             if name in self.found:
                 exprs[name] = self._words(raw.text(*self._at(name)), name)
-                fields[name] = self._field(name, "", "by its name")
+                fields[name] = self._field(name, "", mark("by its name"))
         for name in ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens",
                      "reasoning_tokens", "attempts", "turn", "block_tokens"):  # fmt: skip
             if name in self.found:
                 exprs[name] = raw.count(*self._at(name), strict=name == "input_tokens")
                 unit = "tokens" if name.endswith("tokens") else ""
-                fields[name] = self._field(name, unit, "by its name")
+                fields[name] = self._field(name, unit, mark("by its name"))
         if "prefix_blocks" in self.found:
             exprs["prefix_blocks"] = _blocks(raw, self.found["prefix_blocks"][0].column)
-            fields["prefix_blocks"] = self._field("prefix_blocks", "", "by its name")
+            fields["prefix_blocks"] = self._field("prefix_blocks", "", mark("by its name"))
         self._times(raw, exprs, fields, notes)
         self._outcome(raw, exprs, fields)
         self._sessions(raw, exprs, fields)
@@ -772,7 +778,7 @@ class _Builder:
             fields["input_tokens"] = Field(
                 self.found["input_tokens"][0].label + " + cache reads and writes",
                 "tokens",
-                "rows with more cached than input prove that input excludes them",
+                mark("rows with more cached than input prove that input excludes them"),
                 "derived",
             )
         self._constants(exprs, fields)
@@ -798,7 +804,7 @@ class _Builder:
     def _told(self, why: str, *columns: str) -> str:
         """Why, and who mapped the fields that it comes from."""
         said = [self.told[column] for column in columns if column in self.told]
-        return ", ".join(dict.fromkeys([*said, why]))
+        return tr(", ").join(dict.fromkeys([*said, why]))
 
     def _words(self, text: pl.Expr, name: str) -> pl.Expr:
         """A text with the log's own words put as ours, where the mapping says so."""
@@ -816,7 +822,10 @@ class _Builder:
             if known is None:
                 unit = "tokens" if name.endswith("tokens") else ""
                 fields[name] = Field(
-                    f"[constant] {value}", unit, f"given in {self.mapping.name}", "assumed"
+                    f"[constant] {value}",
+                    unit,
+                    tr("given in {file}", file=self.mapping.name),
+                    "assumed",
                 )
 
     def _duration(self, raw: Raw, name: str, *, strict: bool) -> pl.Expr:
@@ -835,26 +844,28 @@ class _Builder:
     ) -> None:
         if "start" in self.found:
             exprs["start"] = self._instant(raw, "start", strict=False)
-            why = "by its name"
+            why = mark("by its name")
             if normal(self.found["start"][0].label)[0] in ("timestamp", "ts", "time", "t", "date"):
-                why = "the only stamp; taken as the moment the request was sent"
+                why = mark("the only stamp; taken as the moment the request was sent")
             fields["start"] = self._field("start", self.stamps.words.get("start", ""), why)
         for name in _DURATIONS:
             if name in self.found:
                 exprs[name] = self._duration(raw, name, strict=name == "ttft_us")
                 unit = self.units[name]
-                why = ", ".join(dict.fromkeys(filter(None, (self.told.get(name), unit.why))))
+                said = dict.fromkeys(filter(None, (self.told.get(name), tr(unit.why))))
                 fields[name] = Field(
                     self.found[name][0].label,
                     unit.unit,
-                    why,
+                    tr(", ").join(said),
                     unit.kind,  # type: ignore[arg-type]
                 )
                 if unit.kind != "logged":
                     notes.append(
-                        f"{self.found[name][0].label} carries no unit; read as {unit.unit} "
-                        f"({unit.why})"
-                    )
+                        tr(
+                            "{field} carries no unit; read as {unit} ({why})",
+                            field=self.found[name][0].label, unit=unit.unit, why=tr(unit.why),
+                        )
+                    )  # fmt: skip
         if self.engine:
             queued, scheduled, first, last = (
                 raw.instant(s, "s", strict=False) for s in _ENGINE_STAMPS
@@ -865,7 +876,7 @@ class _Builder:
                 queue_us=scheduled - queued,
                 prefill_us=first - scheduled,
             )
-            why = "difference of two stamps of the engine's monotonic clock"
+            why = mark("difference of two stamps of the engine's monotonic clock")
             for name, source in (
                 ("ttft_us", "first_token_ts - queued_ts"),
                 ("e2e_us", "last_token_ts - queued_ts"),
@@ -877,13 +888,13 @@ class _Builder:
             exprs["ttft_us"] = self._instant(raw, "_first", strict=False) - exprs["start"]
             fields["ttft_us"] = Field(
                 f"{self.found['_first'][0].label} - {self.found['start'][0].label}",
-                "us", self._told("difference of two stamps", "_first", "start"), "derived",
+                "us", self._told(tr("difference of two stamps"), "_first", "start"), "derived",
             )  # fmt: skip
         if "e2e_us" not in exprs and "_end" in self.found and "start" in exprs:
             exprs["e2e_us"] = self._instant(raw, "_end", strict=False) - exprs["start"]
             fields["e2e_us"] = Field(
                 f"{self.found['_end'][0].label} - {self.found['start'][0].label}",
-                "us", self._told("difference of two stamps", "_end", "start"), "derived",
+                "us", self._told(tr("difference of two stamps"), "_end", "start"), "derived",
             )  # fmt: skip
         self._end_from_rate(raw, exprs, fields)
 
@@ -907,7 +918,7 @@ class _Builder:
             source = f"ttft + (output - 1) / {self.found['_tps'][0].label}"
         else:
             return
-        fields["e2e_us"] = Field(source, "us", "rebuilt from the decode rate", "derived")
+        fields["e2e_us"] = Field(source, "us", mark("rebuilt from the decode rate"), "derived")
 
     def _outcome(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
         tests: list[pl.Expr] = []
@@ -936,17 +947,17 @@ class _Builder:
             exprs["status"] = pl.coalesce(*bad, *tests) if len(tests) > 1 else tests[0]
             fields["status"] = Field(
                 ", ".join(self.found[s][0].label for s in sources), "",
-                next((self.told[s] for s in sources if s in self.told), "by its name"),
+                next((self.told[s] for s in sources if s in self.told), mark("by its name")),
             )  # fmt: skip
         if "streamed" in self.found:
             words = self.mapping.values.get("streamed") if self.mapping is not None else None
             exprs["streamed"] = raw.boolean(*self._at("streamed"), words=words)
-            fields["streamed"] = self._field("streamed", "", "by its name")
+            fields["streamed"] = self._field("streamed", "", mark("by its name"))
         if "attempts" not in exprs and "_retries" in self.found:
             exprs["attempts"] = raw.count(*self._at("_retries"), strict=False) + 1
             fields["attempts"] = Field(
                 f"{self.found['_retries'][0].label} + 1", "",
-                self.told.get("_retries", "by its name"), "derived",
+                self.told.get("_retries", mark("by its name")), "derived",
             )  # fmt: skip
 
     def _sessions(self, raw: Raw, exprs: dict[str, pl.Expr], fields: dict[str, Field]) -> None:
@@ -959,12 +970,12 @@ class _Builder:
             exprs["session_id"] = pl.lit(self.threads.sessions(ids["id"], ids["before"]))
             fields["session_id"] = Field(
                 f"{self.found['_previous'][0].label}, {self.found[answer][0].label}", "",
-                "the answer that each request goes on from", "derived",
+                mark("the answer that each request goes on from"), "derived",
             )  # fmt: skip
         if "session_id" not in exprs and "_user" in self.found:
             exprs["session_id"] = raw.text(*self._at("_user"))
             fields["session_id"] = Field(
-                self.found["_user"][0].label, "", "a user with numbered turns", "derived"
+                self.found["_user"][0].label, "", mark("a user with numbered turns"), "derived"
             )
             if "trace_id" in self.columns and raw.has("trace_id"):
                 exprs["session_id"] = pl.concat_str(
@@ -974,7 +985,7 @@ class _Builder:
             exprs["turn"] = (raw.count(*self._at("_messages"), strict=False) + 1) // 2
             fields["turn"] = Field(
                 f"({self.found['_messages'][0].label} + 1) / 2", "",
-                "messages come in pairs", "derived",
+                mark("messages come in pairs"), "derived",
             )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -23,21 +24,21 @@ _TEXTS = (
 _KEY = ("worker_idx", "request_idx")
 
 FIELDS = {
-    "request_id": Field("worker_idx, request_idx", "", "fmperf's numbers", "derived"),
-    "start": Field("timestamp - duration_ms", "ns", "of the first token", "derived"),
-    "output_tokens": Field("results", "tokens", "one element a token", "derived"),
-    "ttft_us": Field("duration_ms", "ms", "of response_idx 0"),
-    "e2e_us": Field("duration_ms", "ms", "sum over the tokens", "derived"),
-    "status": Field("ok", "", "fmperf's name"),
-    "streamed": Field("", "", "the tool asks for streams only", "assumed"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "request_id": Field("worker_idx, request_idx", "", mark("fmperf's numbers"), "derived"),
+    "start": Field("timestamp - duration_ms", "ns", mark("of the first token"), "derived"),
+    "output_tokens": Field("results", "tokens", mark("one element a token"), "derived"),
+    "ttft_us": Field("duration_ms", "ms", mark("of response_idx 0")),
+    "e2e_us": Field("duration_ms", "ms", mark("sum over the tokens"), "derived"),
+    "status": Field("ok", "", mark("fmperf's name")),
+    "streamed": Field("", "", mark("the tool asks for streams only"), "assumed"),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     for element in head.inner.get("results", ()):
         if {"response_idx", "duration_ms", "request_idx"} <= element.keys():
-            return "results with response_idx and duration_ms"
+            return tr("results with response_idx and duration_ms")
     return None
 
 
@@ -100,7 +101,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "fmperf writes no prompt tokens, no sessions and no cached tokens; read the engine's "
         "request log beside it for those"
     ),

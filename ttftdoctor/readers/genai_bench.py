@@ -14,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -30,7 +31,7 @@ _SAME_US = 1000
 def _recognise(head: Head) -> str | None:
     outer = head.outer or {}
     if _LIST in outer and "aggregated_metrics" in outer:
-        return f"aggregated_metrics beside {_LIST}"
+        return tr("aggregated_metrics beside {list}", list=_LIST)
     return None
 
 
@@ -78,20 +79,24 @@ def _convert(raw: Raw, unit: str) -> Batch:
             "vantage": pl.lit("client"),
         }
     )
-    why = "as _time_unit says" if unit == "ms" else "seconds where no _time_unit says otherwise"
+    why = mark("as _time_unit says")
+    if unit != "ms":
+        why = mark("seconds where no _time_unit says otherwise")
     fields = {
-        "input_tokens": Field("num_input_tokens", "tokens", "genai-bench's name"),
-        "output_tokens": Field("num_output_tokens", "tokens", "genai-bench's name"),
-        "reasoning_tokens": Field("num_reasoning_tokens", "tokens", "genai-bench's name"),
+        "input_tokens": Field("num_input_tokens", "tokens", mark("genai-bench's name")),
+        "output_tokens": Field("num_output_tokens", "tokens", mark("genai-bench's name")),
+        "reasoning_tokens": Field("num_reasoning_tokens", "tokens", mark("genai-bench's name")),
         "ttft_us": Field("ttft", unit, why),
         "e2e_us": Field("e2e_latency", unit, why),
-        "status": Field("error_code, error_message", "", "a failure has no figures", "derived"),
-        "streamed": Field(
-            "ttft, e2e_latency", "", "the end in place of the first token", "inferred"
+        "status": Field(
+            "error_code, error_message", "", mark("a failure has no figures"), "derived"
         ),
-        "vantage": Field("", "", "the load generator's own clock", "assumed"),
+        "streamed": Field(
+            "ttft, e2e_latency", "", mark("the end in place of the first token"), "inferred"
+        ),
+        "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
     }
-    note = "the benchmark result has no start times: load at arrival cannot be told"
+    note = tr("the benchmark result has no start times: load at arrival cannot be told")
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, (note,))
 
 
@@ -101,7 +106,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "a genai-bench result has no start times, no sessions and no cached tokens: log the "
         "requests at the server or a gateway for those"
     ),

@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts, find
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, prompts_of
@@ -43,23 +44,33 @@ _PLACES = {
 _OUTPUT = pl.List(pl.Struct({"response": pl.String, "text_output": pl.String}))
 
 FIELDS = {
-    "session_id": Field("request_inputs.session_id, sequence_id", "", "the tool's name"),
-    "start": Field("timestamp", "ns", "when the request was sent"),
-    "model": Field("request_inputs.payload.model", "", "as asked for"),
-    "input_tokens": Field("usage.prompt_tokens", "tokens", "as the server reported"),
-    "cached_tokens": Field("usage.cached_tokens", "tokens", "as the server reported"),
-    "output_tokens": Field("usage.completion_tokens", "tokens", "as the server reported"),
+    "session_id": Field("request_inputs.session_id, sequence_id", "", mark("the tool's name")),
+    "start": Field("timestamp", "ns", mark("when the request was sent")),
+    "model": Field("request_inputs.payload.model", "", mark("as asked for")),
+    "input_tokens": Field("usage.prompt_tokens", "tokens", mark("as the server reported")),
+    "cached_tokens": Field("usage.cached_tokens", "tokens", mark("as the server reported")),
+    "output_tokens": Field("usage.completion_tokens", "tokens", mark("as the server reported")),
     "ttft_us": Field(
-        "response_timestamps - timestamp", "ns", "of the first response that holds text", "derived"
+        "response_timestamps - timestamp",
+        "ns",
+        mark("of the first response that holds text"),
+        "derived",
     ),
     "e2e_us": Field(
-        "response_timestamps - timestamp", "ns", "of the last response that holds text", "derived"
+        "response_timestamps - timestamp",
+        "ns",
+        mark("of the last response that holds text"),
+        "derived",
     ),
-    "status": Field("response_timestamps, response_outputs", "", "no response, or an error frame",
-                    "derived"),
-    "streamed": Field("request_inputs.payload.stream", "", "as asked for"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
-}  # fmt: skip
+    "status": Field(
+        "response_timestamps, response_outputs",
+        "",
+        mark("no response, or an error frame"),
+        "derived",
+    ),
+    "streamed": Field("request_inputs.payload.stream", "", mark("as asked for")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
+}
 
 
 def _requests(head: Head) -> list[Any]:
@@ -78,7 +89,7 @@ def _recognise(head: Head) -> str | None:
         requests = experiment.get("requests")
         first = requests[0] if isinstance(requests, list) and requests else None
         if isinstance(first, dict) and {"timestamp", "response_timestamps"} <= first.keys():
-            return "experiments with requests that have response_timestamps"
+            return tr("experiments with requests that have response_timestamps")
     return None
 
 
@@ -227,11 +238,16 @@ def _convert(raw: Raw, prompts: Prompts | None, experiments: int) -> Batch:
     notes = []
     if experiments > 1:
         notes.append(
-            f"the file holds {experiments} experiments, each with a load of its own; all are "
-            "read as one log"
+            tr(
+                "the file holds {n} experiments, each with a load of its own; all are read as one "
+                "log",
+                n=experiments,
+            )
         )
     if frame.height and not frame["input_tokens"].count():
-        notes.append("no token counts are in the file: the server sent no usage with its answers")
+        notes.append(
+            tr("no token counts are in the file: the server sent no usage with its answers")
+        )
     return batch_of(frame, FIELDS, tuple(notes), raw=rows, prompts=prompts)
 
 
@@ -241,7 +257,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "GenAI-Perf stores no token counts: have the server send usage "
         "(--extra-inputs stream_options:'{\"include_usage\":true}'), with cached tokens if it "
         "reports them (vLLM --enable-prompt-tokens-details)"

@@ -21,6 +21,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -64,39 +65,39 @@ _ROW: dict[str, Any] = {
 _SAME_US = 1000
 
 FIELDS = {
-    "request_id": Field("request_id", "", "GuideLLM's name"),
-    "session_id": Field("info.conversation_id", "", "GuideLLM's name"),
-    "turn": Field("info.turn_index + 1", "", "counted from 0", "derived"),
-    "start": Field("request_start_time", "s", "when the request was sent"),
-    "model": Field("model", "", "one model a report"),
-    "input_tokens": Field("prompt_tokens", "tokens", "the server's count where it sent one"),
-    "cached_tokens": Field("cached_tokens", "tokens", "as the server reported"),
-    "output_tokens": Field("output_tokens", "tokens", "the server's count where it sent one"),
-    "ttft_us": Field("time_to_first_token_ms", "ms", "from sending to the first token"),
-    "e2e_us": Field("request_latency", "s", "from sending to the end"),
-    "status": Field("successful, errored, incomplete", "", "the list the request is in"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "request_id": Field("request_id", "", mark("GuideLLM's name")),
+    "session_id": Field("info.conversation_id", "", mark("GuideLLM's name")),
+    "turn": Field("info.turn_index + 1", "", mark("counted from 0"), "derived"),
+    "start": Field("request_start_time", "s", mark("when the request was sent")),
+    "model": Field("model", "", mark("one model a report")),
+    "input_tokens": Field("prompt_tokens", "tokens", mark("the server's count where it sent one")),
+    "cached_tokens": Field("cached_tokens", "tokens", mark("as the server reported")),
+    "output_tokens": Field("output_tokens", "tokens", mark("the server's count where it sent one")),
+    "ttft_us": Field("time_to_first_token_ms", "ms", mark("from sending to the first token")),
+    "e2e_us": Field("request_latency", "s", mark("from sending to the end")),
+    "status": Field("successful, errored, incomplete", "", mark("the list the request is in")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 _OLD = {
-    "request_id": Field("request.id", "", "GuideLLM's name"),
-    "start": Field("start_time", "s", "when the request was sent"),
-    "input_tokens": Field("prompt_token_count", "tokens", "counted by the client"),
-    "output_tokens": Field("output_token_count", "tokens", "counted by the client"),
-    "ttft_us": Field("first_token_time", "s", "a duration in this layout"),
-    "e2e_us": Field("end_time - start_time", "s", "difference of two stamps", "derived"),
-    "status": Field("results, errors", "", "the list the request is in"),
+    "request_id": Field("request.id", "", mark("GuideLLM's name")),
+    "start": Field("start_time", "s", mark("when the request was sent")),
+    "input_tokens": Field("prompt_token_count", "tokens", mark("counted by the client")),
+    "output_tokens": Field("output_token_count", "tokens", mark("counted by the client")),
+    "ttft_us": Field("first_token_time", "s", mark("a duration in this layout")),
+    "e2e_us": Field("end_time - start_time", "s", mark("difference of two stamps"), "derived"),
+    "status": Field("results, errors", "", mark("the list the request is in")),
 }
 
 
 def _recognise(head: Head) -> str | None:
     for benchmark in head.inner.get("benchmarks", ()):
         if isinstance(benchmark.get("benchmarks"), list):
-            return "benchmarks inside benchmarks, with results"
+            return tr("benchmarks inside benchmarks, with results")
         requests = benchmark.get("requests")
         if isinstance(requests, dict) and "successful" in requests and "incomplete" in requests:
-            return "benchmarks with successful and incomplete requests"
+            return tr("benchmarks with successful and incomplete requests")
         if str(benchmark.get("type_", "")).startswith("generative_benchmark"):
-            return "benchmarks of type generative_benchmark"
+            return tr("benchmarks of type generative_benchmark")
     return None
 
 
@@ -217,15 +218,21 @@ def _convert(rows: Raw, *, old: bool) -> Batch:
     runs = rows.frame["run"].n_unique()
     if runs > 1:
         notes.append(
-            f"the report holds {runs} benchmarks, each with a load of its own; all are read as one "
-            "log"
+            tr(
+                "the report holds {n} benchmarks, each with a load of its own; all are read as one "
+                "log",
+                n=runs,
+            )
         )
     left = int((frame["ttft_set_aside"] == "outside_measured_window").sum())
     if left:
         notes.append(
-            f"{left} of {frame.height} requests ended in the warm-up or cool-down: they count as "
-            "load, but their first tokens do not, as in GuideLLM's own figures"
-        )
+            tr(
+                "{n} of {all} requests ended in the warm-up or cool-down: they count as load, but "
+                "their first tokens do not, as in GuideLLM's own figures",
+                n=left, all=frame.height,
+            )
+        )  # fmt: skip
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, tuple(notes))
 
 
@@ -235,7 +242,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "GuideLLM knows no queue of the server; from 0.4 on it writes cached tokens if the server "
         "reports them (vLLM --enable-prompt-tokens-details), and with sampled requests the report "
         "lists only some"

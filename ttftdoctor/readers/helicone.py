@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
@@ -34,27 +35,29 @@ _SESSION = "$['Helicone-Session-Id']"
 _SAME_US = 1000
 
 FIELDS = {
-    "request_id": Field("request_id", "", "Helicone's name"),
-    "session_id": Field("request_properties.Helicone-Session-Id", "", "Helicone's name"),
-    "start": Field("request_created_at", "", "Helicone's name"),
-    "model": Field("response_model, model, request_model", "", "Helicone's names"),
-    "route": Field("request_path, target_url", "", "Helicone's names"),
-    "input_tokens": Field("prompt_tokens", "tokens", "with the cached ones added where apart"),
-    "cached_tokens": Field("prompt_cache_read_tokens", "tokens", "Helicone's name"),
-    "cache_write_tokens": Field("prompt_cache_write_tokens", "tokens", "Helicone's name"),
-    "output_tokens": Field("completion_tokens", "tokens", "Helicone's name"),
-    "reasoning_tokens": Field("reasoning_tokens", "tokens", "Helicone's name"),
-    "ttft_us": Field("time_to_first_token", "ms", "first chunk at the gateway"),
-    "e2e_us": Field("delay_ms", "ms", "by its name"),
-    "status": Field("response_status", "", "HTTP status"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "request_id": Field("request_id", "", mark("Helicone's name")),
+    "session_id": Field("request_properties.Helicone-Session-Id", "", mark("Helicone's name")),
+    "start": Field("request_created_at", "", mark("Helicone's name")),
+    "model": Field("response_model, model, request_model", "", mark("Helicone's names")),
+    "route": Field("request_path, target_url", "", mark("Helicone's names")),
+    "input_tokens": Field(
+        "prompt_tokens", "tokens", mark("with the cached ones added where apart")
+    ),
+    "cached_tokens": Field("prompt_cache_read_tokens", "tokens", mark("Helicone's name")),
+    "cache_write_tokens": Field("prompt_cache_write_tokens", "tokens", mark("Helicone's name")),
+    "output_tokens": Field("completion_tokens", "tokens", mark("Helicone's name")),
+    "reasoning_tokens": Field("reasoning_tokens", "tokens", mark("Helicone's name")),
+    "ttft_us": Field("time_to_first_token", "ms", mark("first chunk at the gateway")),
+    "e2e_us": Field("delay_ms", "ms", mark("by its name")),
+    "status": Field("response_status", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     for where, records in pages(head, "data"):
         if any({"request_created_at", "response_id"} <= record.keys() for record in records):
-            return f"request_created_at and response_id{where}"
+            return tr("request_created_at and response_id{where}", where=where)
     return None
 
 
@@ -102,8 +105,10 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     notes: tuple[str, ...] = ()
     if raw.frame.select((apart & (cache > 0)).any()).item():
         notes = (
-            "cached and written tokens were added to prompt_tokens of Anthropic's rows, and of "
-            "rows with more of them than prompt tokens",
+            tr(
+                "cached and written tokens were added to prompt_tokens of Anthropic's rows, and of "
+                "rows with more of them than prompt tokens"
+            ),
         )
     return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
@@ -119,7 +124,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Helicone has no queue and no prefill time; its CSV export has no first token and no "
         "cached tokens: export again with npx @helicone/export --format jsonl"
     ),

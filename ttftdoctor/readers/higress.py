@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
@@ -24,21 +25,21 @@ _TEXTS = (
 )  # fmt: skip
 
 FIELDS = {
-    "request_id": Field("request_id", "", "Higress's name"),
-    "session_id": Field("ai_log.session_id", "", "Higress's name"),
-    "start": Field("start_time", "", "Higress's name"),
-    "model": Field("ai_log.model", "", "Higress's name"),
-    "replica": Field("upstream_host", "", "Higress's name"),
-    "route": Field("route_name", "", "Higress's name"),
-    "input_tokens": Field("ai_log.input_token", "tokens", "cached ones included"),
-    "cached_tokens": Field("ai_log.cached_tokens", "tokens", "Higress's name"),
-    "output_tokens": Field("ai_log.output_token", "tokens", "Higress's name"),
-    "reasoning_tokens": Field("ai_log.reasoning_tokens", "tokens", "Higress's name"),
-    "ttft_us": Field("ai_log.llm_first_token_duration", "ms", "first bytes of the body"),
-    "e2e_us": Field("duration, ai_log.llm_service_duration", "ms", "Higress's names"),
-    "streamed": Field("ai_log.response_type", "", "normal is not streamed"),
-    "status": Field("response_code", "", "HTTP status"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "request_id": Field("request_id", "", mark("Higress's name")),
+    "session_id": Field("ai_log.session_id", "", mark("Higress's name")),
+    "start": Field("start_time", "", mark("Higress's name")),
+    "model": Field("ai_log.model", "", mark("Higress's name")),
+    "replica": Field("upstream_host", "", mark("Higress's name")),
+    "route": Field("route_name", "", mark("Higress's name")),
+    "input_tokens": Field("ai_log.input_token", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("ai_log.cached_tokens", "tokens", mark("Higress's name")),
+    "output_tokens": Field("ai_log.output_token", "tokens", mark("Higress's name")),
+    "reasoning_tokens": Field("ai_log.reasoning_tokens", "tokens", mark("Higress's name")),
+    "ttft_us": Field("ai_log.llm_first_token_duration", "ms", mark("first bytes of the body")),
+    "e2e_us": Field("duration, ai_log.llm_service_duration", "ms", mark("Higress's names")),
+    "streamed": Field("ai_log.response_type", "", mark("normal is not streamed")),
+    "status": Field("response_code", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
@@ -46,7 +47,7 @@ def _recognise(head: Head) -> str | None:
     for record in head.records:
         inside = record.get("ai_log")
         if isinstance(inside, str) and inside.lstrip().startswith("{"):
-            return "ai_log with JSON inside text"
+            return tr("ai_log with JSON inside text")
     return None
 
 
@@ -97,7 +98,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Higress logs no queue and no prefill time; a first token and cached tokens need the "
         "ai-statistics plugin with use_default_attributes: true"
     ),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, plan_of
@@ -27,24 +28,24 @@ _SAME_US = 1000
 _CHUNKS = r'(?s)"response_chunks":\s*\[.*\],\s*"chunk_times"'
 
 FIELDS = {
-    "start": Field("start_time", "s", "a clock of unknown origin: no date"),
+    "start": Field("start_time", "s", mark("a clock of unknown origin: no date")),
     "input_tokens": Field(
         "server_usage.prompt_tokens, input_tokens", "tokens",
-        "the server's count where it sent one, else the client's",
+        mark("the server's count where it sent one, else the client's"),
     ),
     "cached_tokens": Field(
-        "server_usage.prompt_tokens_details.cached_tokens", "tokens", "as the server reported"
+        "server_usage.prompt_tokens_details.cached_tokens", "tokens", mark("as the server reported")
     ),
     "output_tokens": Field(
         "server_usage.completion_tokens, output_tokens", "tokens",
-        "the server's count where it sent one, else the client's",
+        mark("the server's count where it sent one, else the client's"),
     ),
     "ttft_us": Field(
-        "output_token_times[0] - start_time", "s", "difference of two stamps", "derived"
+        "output_token_times[0] - start_time", "s", mark("difference of two stamps"), "derived"
     ),
-    "e2e_us": Field("end_time - start_time", "s", "difference of two stamps", "derived"),
-    "status": Field("error", "", "set where the request failed"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "e2e_us": Field("end_time - start_time", "s", mark("difference of two stamps"), "derived"),
+    "status": Field("error", "", mark("set where the request failed")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }  # fmt: skip
 
 
@@ -55,9 +56,9 @@ def _recognise(head: Head) -> str | None:
         if isinstance(r.get("info"), dict) and "start_time" in r and "end_time" in r
     ]
     if rows and 2 * len(rows) >= len(head.records) and any("request" in r for r in rows):
-        return "start_time, end_time, request and info"
+        return tr("start_time, end_time, request and info")
     if {"load_summary", "successes", "failures"} <= set(head.outer or {}):
-        return "a report with load_summary, successes and failures"
+        return tr("a report with load_summary, successes and failures")
     return None
 
 
@@ -131,7 +132,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "inference-perf writes no session, no stage and no date beside its requests, no server "
         "queue, and cached tokens only if the server reports them (vLLM "
         "--enable-prompt-tokens-details)"

@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, page_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -98,7 +99,9 @@ def _recognise(head: Head) -> str | None:
             spans = record.get("spans")
             first = spans[0] if isinstance(spans, list) and spans else None
             if isinstance(first, dict) and {"traceID", "spanID", "operationName"} <= first.keys():
-                return f"traces with spans that have traceID and operationName{where}"
+                return tr(
+                    "traces with spans that have traceID and operationName{where}", where=where
+                )
     return None
 
 
@@ -205,17 +208,17 @@ def _convert(chunk: Raw) -> Batch:
         set_aside=no_first_token(ttft, e2e),
     )
     fields = {
-        column: Field(", ".join(names), "", "the conventions' names of it")
+        column: Field(", ".join(names), "", mark("the conventions' names of it"))
         for column, names in have.items()
         if names and column in frame.columns
     }
-    fields["request_id"] = Field("spanID", "", "the span's own id, where no request has one")
-    fields["start"] = Field("startTime", "us", "Jaeger's name")
-    fields["e2e_us"] = Field("duration", "us", "Jaeger's name")
+    fields["request_id"] = Field("spanID", "", mark("the span's own id, where no request has one"))
+    fields["start"] = Field("startTime", "us", mark("Jaeger's name"))
+    fields["e2e_us"] = Field("duration", "us", mark("Jaeger's name"))
     if "ttft_us" not in fields:
-        fields["ttft_us"] = Field("logs", "us", "first-token event less start", "derived")
-    fields["status"] = Field("error, otel.status_code", "", "tags of a span that failed")
-    fields["vantage"] = Field("", "", "spans of an instrumented client", "assumed")
+        fields["ttft_us"] = Field("logs", "us", mark("first-token event less start"), "derived")
+    fields["status"] = Field("error, otel.status_code", "", mark("tags of a span that failed"))
+    fields["vantage"] = Field("", "", mark("spans of an instrumented client"), "assumed")
     return batch_of(frame, fields, raw=raw)
 
 
@@ -230,7 +233,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Jaeger has what the instrumentation sends: a first token needs "
         "gen_ai.response.time_to_first_chunk or a first-token event on the span of a streamed "
         "call, cached tokens gen_ai.usage.cache_read.input_tokens"

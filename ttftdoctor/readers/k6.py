@@ -20,6 +20,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -45,7 +46,7 @@ def _is_row(record: Mapping[str, Any]) -> bool:
 
 def _recognise(head: Head) -> str | None:
     if head.records and 2 * sum(map(_is_row, head.records)) >= len(head.records):
-        return "lines of type Metric and Point"
+        return tr("lines of type Metric and Point")
     return None
 
 
@@ -54,12 +55,12 @@ def _unit(metric: str, declared: set[str], options: Options) -> tuple[str, str]:
     given = options.units.get(metric)
     last = re.split(r"[^a-z]+", metric.lower())[-1]
     if given is not None:
-        return UNIT_WORDS[given], "given with --unit"
+        return UNIT_WORDS[given], mark("given with --unit")
     if metric in declared or metric == "http_req_duration":
-        return "ms", "declared as time, which k6 keeps in ms"
+        return "ms", mark("declared as time, which k6 keeps in ms")
     if last in UNIT_WORDS and len(metric) > len(last):
-        return UNIT_WORDS[last], f"the name ends in {last}"
-    return "ms", "as k6 keeps its own times"
+        return UNIT_WORDS[last], tr("the name ends in {unit}", unit=last)
+    return "ms", mark("as k6 keeps its own times")
 
 
 def _points(raw: Raw) -> pl.DataFrame:
@@ -125,19 +126,23 @@ def _convert(raw: Raw, options: Options) -> Batch:
         }
     )
     fields = {
-        "request_id": Field("tags.request_id", "", "a tag of the test"),
-        "start": Field("time - " + (metrics["e2e_us"] or ""), "", "added at the end", "derived"),
-        "model": Field("tags.model", "", "a tag of the test"),
-        **{name: Field(metrics[name] or "", "tokens", "by its name") for name in _COUNTS},
+        "request_id": Field("tags.request_id", "", mark("a tag of the test")),
+        "start": Field(
+            "time - " + (metrics["e2e_us"] or ""), "", mark("added at the end"), "derived"
+        ),
+        "model": Field("tags.model", "", mark("a tag of the test")),
+        **{name: Field(metrics[name] or "", "tokens", mark("by its name")) for name in _COUNTS},
         **{name: Field(metrics[name] or "", *units[name]) for name in units},
-        "status": Field("tags.status, tags.expected_response", "", "k6's tags"),
-        "vantage": Field("", "", "the load generator's own clock", "assumed"),
+        "status": Field("tags.status, tags.expected_response", "", mark("k6's tags")),
+        "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
     }
     notes = []
     if rows.height and rows["key"].null_count():
         notes.append(
-            "points of a request cannot be brought together: tag them with request_id, or run k6 "
-            "with --system-tags vu,iter and its usual ones"
+            tr(
+                "points of a request cannot be brought together: tag them with request_id, or run "
+                "k6 with --system-tags vu,iter and its usual ones"
+            )
         )
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, tuple(notes))
 
@@ -154,7 +159,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "k6 sees no first token by itself: add a Trend named ttft_ms to the test, with a tag "
         "request_id on each of its points and on those of tokens and duration"
     ),

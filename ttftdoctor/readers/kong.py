@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -21,26 +22,26 @@ _TEXTS = ("started_at", "latencies", "request", "response", "tries", "ai", "cons
 _SAME_US = 1000
 
 FIELDS = {
-    "request_id": Field("request.id", "", "Kong's name"),
-    "start": Field("started_at", "ms", "Kong's unit of it"),
-    "model": Field("ai.proxy.meta.response_model, request_model", "", "Kong's names"),
-    "replica": Field("tries.ip", "", "the server of the last try"),
-    "tenant": Field("consumer.username", "", "Kong's name"),
-    "route": Field("route.name", "", "Kong's name"),
-    "input_tokens": Field("ai.proxy.usage.prompt_tokens", "tokens", "cached ones included"),
+    "request_id": Field("request.id", "", mark("Kong's name")),
+    "start": Field("started_at", "ms", mark("Kong's unit of it")),
+    "model": Field("ai.proxy.meta.response_model, request_model", "", mark("Kong's names")),
+    "replica": Field("tries.ip", "", mark("the server of the last try")),
+    "tenant": Field("consumer.username", "", mark("Kong's name")),
+    "route": Field("route.name", "", mark("Kong's name")),
+    "input_tokens": Field("ai.proxy.usage.prompt_tokens", "tokens", mark("cached ones included")),
     "cached_tokens": Field(
-        "ai.proxy.usage.prompt_tokens_details.cached_tokens", "tokens", "Kong's name"
+        "ai.proxy.usage.prompt_tokens_details.cached_tokens", "tokens", mark("Kong's name")
     ),
-    "output_tokens": Field("ai.proxy.usage.completion_tokens", "tokens", "Kong's name"),
+    "output_tokens": Field("ai.proxy.usage.completion_tokens", "tokens", mark("Kong's name")),
     "reasoning_tokens": Field(
-        "ai.proxy.usage.completion_tokens_details.reasoning_tokens", "tokens", "Kong's name"
+        "ai.proxy.usage.completion_tokens_details.reasoning_tokens", "tokens", mark("Kong's name")
     ),
-    "ttft_us": Field("ai.proxy.usage.time_to_first_token", "ms", "Kong's unit of it"),
-    "e2e_us": Field("latencies.request", "ms", "Kong's unit of it"),
-    "attempts": Field("tries", "", "their number", "derived"),
-    "streamed": Field("ai.proxy.meta.request_mode", "", "oneshot is not streamed"),
-    "status": Field("response.status", "", "HTTP status"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "ttft_us": Field("ai.proxy.usage.time_to_first_token", "ms", mark("Kong's unit of it")),
+    "e2e_us": Field("latencies.request", "ms", mark("Kong's unit of it")),
+    "attempts": Field("tries", "", mark("their number"), "derived"),
+    "streamed": Field("ai.proxy.meta.request_mode", "", mark("oneshot is not streamed")),
+    "status": Field("response.status", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
@@ -48,7 +49,7 @@ def _recognise(head: Head) -> str | None:
     for record in head.records:
         ai, latencies = record.get("ai"), record.get("latencies")
         if isinstance(ai, dict) and isinstance(latencies, dict) and "request" in latencies:
-            return "latencies.request and an ai block"
+            return tr("latencies.request and an ai block")
     return None
 
 
@@ -105,7 +106,7 @@ def _convert(raw: Raw) -> Batch:
     return Batch(
         frame,
         {k: v for k, v in FIELDS.items() if frame[k].count()},
-        ("latencies.proxy ends with the server's headers, not with a token, and was not used",),
+        (tr("latencies.proxy ends with the server's headers, not with a token, and was not used"),),
     )
 
 
@@ -120,7 +121,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Kong logs no session, no queue and no prefill time, and a first token only from 3.12 on "
         "with logging.log_statistics=true on the AI plugin"
     ),

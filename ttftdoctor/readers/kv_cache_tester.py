@@ -21,6 +21,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -49,20 +50,31 @@ _NAMES = {
     },
 }  # fmt: skip
 _WHY = {
-    "request_id": ("", "kv-cache-tester's name"),
-    "input_tokens": ("tokens", "as the client made the prompt"),
-    "output_tokens": ("tokens", "as received, which may be far from what was asked for"),
-    "start": ("s", "when the request was sent"),
-    "ttft_us": ("s", "from sending to the first content"),
-    "e2e_us": ("s", "from sending to the last content"),
+    "request_id": ("", mark("kv-cache-tester's name")),
+    "input_tokens": ("tokens", mark("as the client made the prompt")),
+    "output_tokens": ("tokens", mark("as received, which may be far from what was asked for")),
+    "start": ("s", mark("when the request was sent")),
+    "ttft_us": ("s", mark("from sending to the first content")),
+    "e2e_us": ("s", mark("from sending to the last content")),
+}
+_EVIDENCE = {
+    _REPLAY: mark("the columns of the trace replay"),
+    _RATE: mark("the columns of the cache-rate test"),
+    _SINGLE: mark("the columns of the single prompts"),
 }
 _NOTES = {
-    _REPLAY: "cache_hit_blocks are the client's own model of a cache, not what the server reused; "
-    "they are not used",
-    _RATE: "cached_tokens are what the test was set up to repeat, not what the server reused; they "
-    "are not used",
-    _SINGLE: "prompt_type says what was sent before, not what the server reused, and there are no "
-    "start times",
+    _REPLAY: mark(
+        "cache_hit_blocks are the client's own model of a cache, not what the server reused; "
+        "they are not used"
+    ),
+    _RATE: mark(
+        "cached_tokens are what the test was set up to repeat, not what the server reused; they "
+        "are not used"
+    ),
+    _SINGLE: mark(
+        "prompt_type says what was sent before, not what the server reused, and there are no "
+        "start times"
+    ),
 }
 
 
@@ -72,12 +84,12 @@ def _test(head: Head) -> str | None:
 
 def _recognise(head: Head) -> str | None:
     test = _test(head)
-    return None if test is None else f"the columns of the {test}"
+    return None if test is None else tr(_EVIDENCE[test])
 
 
 def _convert(raw: Raw, test: str) -> Batch:
     columns: dict[str, pl.Expr] = {"vantage": pl.lit("client")}
-    fields = {"vantage": Field("", "", "the load generator's own clock", "assumed")}
+    fields = {"vantage": Field("", "", mark("the load generator's own clock"), "assumed")}
     for name, source in _NAMES[test].items():
         if name == "request_id":
             columns[name] = raw.text(source)
@@ -100,7 +112,7 @@ def _convert(raw: Raw, test: str) -> Batch:
         .otherwise(pl.lit("error"))
     )
     fields["status"] = Field(
-        "success, ttft, error_message", "", "a failure has zeros for its times", "derived"
+        "success, ttft, error_message", "", mark("a failure has zeros for its times"), "derived"
     )
     if test == _REPLAY:
         columns["session_id"] = pl.concat_str(
@@ -108,11 +120,13 @@ def _convert(raw: Raw, test: str) -> Batch:
         )
         columns["turn"] = raw.count("request_idx", strict=False) + 1
         columns["streamed"] = raw.text("request_type").str.to_lowercase() == "streaming"
-        fields["session_id"] = Field("user_id, trace_id", "", "a user replays traces one by one")
-        fields["turn"] = Field("request_idx + 1", "", "counted from 0", "derived")
-        fields["streamed"] = Field("request_type", "", "kv-cache-tester's name")
+        fields["session_id"] = Field(
+            "user_id, trace_id", "", mark("a user replays traces one by one")
+        )
+        fields["turn"] = Field("request_idx + 1", "", mark("counted from 0"), "derived")
+        fields["streamed"] = Field("request_type", "", mark("kv-cache-tester's name"))
     frame = raw.select(columns)
-    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, (_NOTES[test],))
+    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, (tr(_NOTES[test]),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -131,7 +145,7 @@ READER = Reader(
     (Shape.CSV, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "kv-cache-tester does not know what the server reused: its cache columns are a model or a "
         "setting; read the server's log beside it, or its /metrics"
     ),

@@ -21,6 +21,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
@@ -44,20 +45,24 @@ _REASONING = ("output_reasoning_tokens", "output_reasoning")
 _CHUNK = "$.attributes['gen_ai.response.time_to_first_chunk']"
 
 FIELDS = {
-    "request_id": Field("id", "", "Langfuse's name"),
-    "session_id": Field("sessionId, session_id", "", "Langfuse's names"),
-    "start": Field("startTime, start_time", "", "Langfuse's names"),
-    "model": Field("providedModelName, provided_model_name, model", "", "Langfuse's names"),
-    "version": Field("version, release", "", "Langfuse's names"),
-    "input_tokens": Field("usageDetails", "tokens", "buckets of the prompt, added up", "derived"),
-    "cached_tokens": Field("usageDetails", "tokens", "bucket of cached input"),
-    "cache_write_tokens": Field("usageDetails", "tokens", "buckets of written input"),
-    "output_tokens": Field("usageDetails", "tokens", "buckets of the output", "derived"),
-    "reasoning_tokens": Field("usageDetails", "tokens", "bucket of reasoning"),
-    "ttft_us": Field("completionStartTime - startTime", "", "first token less start", "derived"),
-    "e2e_us": Field("endTime - startTime", "", "end less start", "derived"),
-    "status": Field("level", "", "ERROR is a failure"),
-    "vantage": Field("", "", "stamps of the instrumented client", "assumed"),
+    "request_id": Field("id", "", mark("Langfuse's name")),
+    "session_id": Field("sessionId, session_id", "", mark("Langfuse's names")),
+    "start": Field("startTime, start_time", "", mark("Langfuse's names")),
+    "model": Field("providedModelName, provided_model_name, model", "", mark("Langfuse's names")),
+    "version": Field("version, release", "", mark("Langfuse's names")),
+    "input_tokens": Field(
+        "usageDetails", "tokens", mark("buckets of the prompt, added up"), "derived"
+    ),
+    "cached_tokens": Field("usageDetails", "tokens", mark("bucket of cached input")),
+    "cache_write_tokens": Field("usageDetails", "tokens", mark("buckets of written input")),
+    "output_tokens": Field("usageDetails", "tokens", mark("buckets of the output"), "derived"),
+    "reasoning_tokens": Field("usageDetails", "tokens", mark("bucket of reasoning")),
+    "ttft_us": Field(
+        "completionStartTime - startTime", "", mark("first token less start"), "derived"
+    ),
+    "e2e_us": Field("endTime - startTime", "", mark("end less start"), "derived"),
+    "status": Field("level", "", mark("ERROR is a failure")),
+    "vantage": Field("", "", mark("stamps of the instrumented client"), "assumed"),
 }
 
 
@@ -67,9 +72,12 @@ def _recognise(head: Head) -> str | None:
         if "type" not in seen:
             continue
         if {"traceId", "startTime"} <= seen and seen & {"usageDetails", "completionStartTime"}:
-            return f"traceId, type, startTime and usageDetails or completionStartTime{where}"
+            return tr(
+                "traceId, type, startTime and usageDetails or completionStartTime{where}",
+                where=where,
+            )
         if {"trace_id", "start_time"} <= seen and seen & {"usage_details", "provided_model_name"}:
-            return f"trace_id, type, start_time and usage_details{where}"
+            return tr("trace_id, type, start_time and usage_details{where}", where=where)
     return None
 
 
@@ -138,7 +146,9 @@ def _convert(raw: Raw, prompts: Prompts | None, pairs: bool) -> Batch:
         reject=turned_away(raw.frame, calls, name, parent, pl.col("again")),
         set_aside=no_first_token(ttft, end - start),
     )
-    notes = ("tokens are the buckets of each row, added up where its total says they are apart",)
+    notes = (
+        tr("tokens are the buckets of each row, added up where its total says they are apart"),
+    )
     return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
@@ -156,7 +166,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Langfuse has no queue and no prefill time; a first token only where the integration sets "
         "completion_start_time on a streamed generation; sessions only in observations_v2 and the "
         "API (session_id), not in the UI's export"

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
@@ -31,22 +32,28 @@ _SESSIONS = ("session_id", "thread_id", "conversation_id")
 _USAGE = "$.metadata.usage_metadata"
 
 FIELDS = {
-    "request_id": Field("id", "", "LangSmith's name"),
-    "session_id": Field("extra.metadata, thread_id", "", "the conversation of the metadata"),
-    "start": Field("start_time", "", "LangSmith's name"),
-    "model": Field("extra.metadata.ls_model_name", "", "LangSmith's name"),
-    "tenant": Field("session_id, project_id", "", "the project, by LangSmith's name for it"),
-    "input_tokens": Field("prompt_tokens", "tokens", "cached ones included, as LangChain counts"),
-    "cached_tokens": Field("prompt_token_details.cache_read", "tokens", "LangSmith's name"),
-    "cache_write_tokens": Field(
-        "prompt_token_details.cache_creation", "tokens", "LangSmith's name"
+    "request_id": Field("id", "", mark("LangSmith's name")),
+    "session_id": Field("extra.metadata, thread_id", "", mark("the conversation of the metadata")),
+    "start": Field("start_time", "", mark("LangSmith's name")),
+    "model": Field("extra.metadata.ls_model_name", "", mark("LangSmith's name")),
+    "tenant": Field("session_id, project_id", "", mark("the project, by LangSmith's name for it")),
+    "input_tokens": Field(
+        "prompt_tokens", "tokens", mark("cached ones included, as LangChain counts")
     ),
-    "output_tokens": Field("completion_tokens", "tokens", "LangSmith's name"),
-    "reasoning_tokens": Field("completion_token_details.reasoning", "tokens", "LangSmith's name"),
-    "ttft_us": Field("first_token_time - start_time", "", "first token less start", "derived"),
-    "e2e_us": Field("end_time - start_time", "", "end less start", "derived"),
-    "status": Field("status, error", "", "LangSmith's names"),
-    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+    "cached_tokens": Field("prompt_token_details.cache_read", "tokens", mark("LangSmith's name")),
+    "cache_write_tokens": Field(
+        "prompt_token_details.cache_creation", "tokens", mark("LangSmith's name")
+    ),
+    "output_tokens": Field("completion_tokens", "tokens", mark("LangSmith's name")),
+    "reasoning_tokens": Field(
+        "completion_token_details.reasoning", "tokens", mark("LangSmith's name")
+    ),
+    "ttft_us": Field(
+        "first_token_time - start_time", "", mark("first token less start"), "derived"
+    ),
+    "e2e_us": Field("end_time - start_time", "", mark("end less start"), "derived"),
+    "status": Field("status, error", "", mark("LangSmith's names")),
+    "vantage": Field("", "", mark("stamps of the traced application"), "assumed"),
 }
 
 
@@ -55,7 +62,7 @@ def _recognise(head: Head) -> str | None:
         if any({"run_type", "start_time"} <= r.keys() for r in records) and any(
             r.keys() & {"dotted_order", "parent_run_id", "first_token_time"} for r in records
         ):
-            return f"run_type, start_time and dotted_order{where}"
+            return tr("run_type, start_time and dotted_order{where}", where=where)
     return None
 
 
@@ -115,7 +122,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         reject=turned_away(raw.frame, calls, name, raw.text("parent_run_id"), pl.col("again")),
         set_aside=no_first_token(ttft, end - start),
     )
-    notes = ("session_id of a LangSmith run is its project: it is read as the tenant",)
+    notes = (tr("session_id of a LangSmith run is its project: it is read as the tenant"),)
     return batch_of(frame, FIELDS, notes, raw=raw, prompts=prompts)
 
 
@@ -130,7 +137,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "LangSmith has no queue and no prefill time; a first token only of llm runs that stream "
         "(streaming=True), and a conversation only where metadata has thread_id or session_id"
     ),

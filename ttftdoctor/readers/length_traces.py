@@ -19,6 +19,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -61,7 +62,10 @@ def _recognise(head: Head) -> str | None:
     dialect = _dialect(head)
     if dialect is None or any("ttft" in name.lower() for name in head.columns):
         return None
-    return f"{dialect.start}, {dialect.input} and {dialect.output} ({dialect.name})"
+    return tr(
+        "{start}, {input} and {output} ({name})",
+        start=dialect.start, input=dialect.input, output=dialect.output, name=dialect.name,
+    )  # fmt: skip
 
 
 def _convert(raw: Raw, dialect: _Dialect) -> Batch:
@@ -73,21 +77,27 @@ def _convert(raw: Raw, dialect: _Dialect) -> Batch:
         "input_tokens": raw.count(dialect.input),
         "output_tokens": output,
     }
-    dated = "a date without a zone" if dialect.unit is None else "from the start of the trace"
+    dated = mark("from the start of the trace")
+    if dialect.unit is None:
+        dated = mark("a date without a zone")
+    named = tr("{name}'s name", name=dialect.name)
     fields = {
-        **{n: Field(source, "", f"{dialect.name}'s name") for n, source in dialect.texts.items()},
+        **{n: Field(source, "", named) for n, source in dialect.texts.items()},
         "start": Field(dialect.start, dialect.unit or "", dated),
-        "input_tokens": Field(dialect.input, "tokens", f"{dialect.name}'s name"),
-        "output_tokens": Field(dialect.output, "tokens", f"{dialect.name}'s name"),
+        "input_tokens": Field(dialect.input, "tokens", named),
+        "output_tokens": Field(dialect.output, "tokens", named),
     }
     if dialect.e2e is not None:
         columns["e2e_us"] = raw.duration(dialect.e2e, "s")
-        fields["e2e_us"] = Field(dialect.e2e, "s", "until the whole answer was there")
+        fields["e2e_us"] = Field(dialect.e2e, "s", mark("until the whole answer was there"))
     if dialect.empty_failed:
         columns["status"] = pl.when(output == 0).then(pl.lit("error")).otherwise(pl.lit("ok"))
-        fields["status"] = Field(dialect.output, "", "a failure has no answer", "derived")
+        fields["status"] = Field(dialect.output, "", mark("a failure has no answer"), "derived")
     frame = raw.select(columns)
-    note = f"{dialect.name}: the trace tells arrivals and lengths, and nothing of first tokens"
+    note = tr(
+        "{name}: the trace tells arrivals and lengths, and nothing of first tokens",
+        name=dialect.name,
+    )
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, (note,))
 
 
@@ -105,7 +115,7 @@ READER = Reader(
     (Shape.CSV, Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "these traces hold no first tokens and nothing of the prompts: replay one against your "
         "server (aiperf --custom-dataset-type, vllm bench serve --dataset-name) and read that log"
     ),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -40,17 +41,19 @@ _NEW = ("prompt_cache_len",)
 _NEVER_MS = 1e15
 
 FIELDS = {
-    "request_id": Field("X-Request-Id, lightllm_req_id", "", "the client's id, or the server's"),
-    "session_id": Field("X-Session-Id", "", "as the client sent it"),
-    "start": Field("start_time", "local time", "whole seconds: arrivals are coarse"),
-    "input_tokens": Field("prompt_token_num", "tokens", "cached ones are in it"),
-    "cached_tokens": Field("prompt_cache_len", "tokens", "as the server says"),
-    "output_tokens": Field("out_token_counter", "tokens", "the first token is counted"),
-    "ttft_us": Field("first_token_cost", "ms", "from the handler's start to the first token"),
-    "e2e_us": Field("total_cost_time", "ms", "from the handler's start to the last token"),
-    "vantage": Field("", "", "the server's own log", "assumed"),
+    "request_id": Field(
+        "X-Request-Id, lightllm_req_id", "", mark("the client's id, or the server's")
+    ),
+    "session_id": Field("X-Session-Id", "", mark("as the client sent it")),
+    "start": Field("start_time", mark("local time"), mark("whole seconds: arrivals are coarse")),
+    "input_tokens": Field("prompt_token_num", "tokens", mark("cached ones are in it")),
+    "cached_tokens": Field("prompt_cache_len", "tokens", mark("as the server says")),
+    "output_tokens": Field("out_token_counter", "tokens", mark("the first token is counted")),
+    "ttft_us": Field("first_token_cost", "ms", mark("from the handler's start to the first token")),
+    "e2e_us": Field("total_cost_time", "ms", mark("from the handler's start to the last token")),
+    "vantage": Field("", "", mark("the server's own log"), "assumed"),
 }
-_SECONDS = (
+_SECONDS = mark(
     "LightLLM writes start times in whole seconds of local time; they are taken as UTC unless a "
     "time zone is named"
 )
@@ -58,7 +61,7 @@ _SECONDS = (
 
 def _recognise(head: Head) -> str | None:
     if any(_SIGN in line and "lightllm_req_id:" in line for line in head.lines):
-        return "lines with lightllm_req_id and first_token_cost"
+        return tr("lines with lightllm_req_id and first_token_cost")
     return None
 
 
@@ -90,7 +93,7 @@ def _convert(chunk: Raw) -> Batch:
             )
         ).then(pl.lit("torn_line")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_SECONDS,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_SECONDS),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -104,7 +107,7 @@ READER = Reader(
     shapes=(Shape.TEXT,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "the LightLLM log does not part queue from prefill, and has a session only if the client "
         "sends the header X-Session-Id"
     ),

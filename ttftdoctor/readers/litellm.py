@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, page_of, pages, plan_of
@@ -51,14 +52,19 @@ _SOURCES = {
     "streamed": "stream",
     "status": "status",
 }
-FIELDS = {name: Field(source, "", "LiteLLM's name") for name, source in _SOURCES.items()} | {
-    "ttft_us": Field("completionStartTime - startTime", "s", "first chunk less start", "derived"),
-    "e2e_us": Field("endTime - startTime", "s", "end less start", "derived"),
-    "vantage": Field("", "", "the proxy's own log", "assumed"),
+FIELDS = {name: Field(source, "", mark("LiteLLM's name")) for name, source in _SOURCES.items()} | {
+    "ttft_us": Field(
+        "completionStartTime - startTime", "s", mark("first chunk less start"), "derived"
+    ),
+    "e2e_us": Field("endTime - startTime", "s", mark("end less start"), "derived"),
+    "vantage": Field("", "", mark("the proxy's own log"), "assumed"),
 }
 _NOTES = (
-    "the TTFT starts where LiteLLM takes the request in: its routing, retries and overhead count",
-    "prompt_tokens include the cached ones for every provider (LiteLLM adds them)",
+    mark(
+        "the TTFT starts where LiteLLM takes the request in: its routing, retries and overhead "
+        "count"
+    ),
+    mark("prompt_tokens include the cached ones for every provider (LiteLLM adds them)"),
 )
 
 
@@ -68,9 +74,9 @@ def _recognise(head: Head) -> str | None:
             records
         ):
             if any("completionStartTime" in r and "request_id" not in r for r in records):
-                return f"call_type, startTime and completionStartTime{where}"
+                return tr("call_type, startTime and completionStartTime{where}", where=where)
             if any("request_id" in r and "spend" in r for r in records):
-                return f"call_type, startTime, request_id and spend{where}"
+                return tr("call_type, startTime, request_id and spend{where}", where=where)
     return None
 
 
@@ -150,7 +156,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         .when(ttft < 0)
         .then(pl.lit("first_token_before_start")),
     )
-    return batch_of(frame, FIELDS, _NOTES, raw=raw, prompts=prompts)
+    return batch_of(frame, FIELDS, tuple(map(tr, _NOTES)), raw=raw, prompts=prompts)
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -164,7 +170,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "LiteLLM logs no queue and no prefill time, a first token only for streamed calls, and "
         "cached tokens only if the server reports them (vLLM --enable-prompt-tokens-details, "
         "SGLang --enable-cache-report)"

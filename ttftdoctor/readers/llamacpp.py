@@ -22,6 +22,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -54,18 +55,19 @@ def _recognise(head: Head) -> str | None:
         if ollama.any():  # it carries the engine's lines in its own
             return None
         if lines.str.contains(_SLOT).any():
-            return "slot and task lines of llama-server"
+            return tr("slot and task lines of llama-server")
         if lines.str.contains(r"print_timings|t_prompt_processing").any():
-            return "print_timings records of an early llama-server"
+            return tr("print_timings records of an early llama-server")
         if lines.str.contains(r"(?:^|\s)srv\s+(?:llama_server|load_model|init):").any():
-            return "srv lines of llama-server"
+            return tr("srv lines of llama-server")
         return None
     kind = _json_kind(head)
-    return {
-        "timings": "timings with prompt_n and prompt_ms",
-        "old": "print_timings records of an early llama-server",
-        "log": "log records of llama-server --log-jsonl",
-    }.get(kind)
+    kinds = {
+        "timings": mark("timings with prompt_n and prompt_ms"),
+        "old": mark("print_timings records of an early llama-server"),
+        "log": mark("log records of llama-server --log-jsonl"),
+    }
+    return tr(kinds[kind]) if kind in kinds else None
 
 
 def _json_kind(head: Head) -> str:
@@ -440,58 +442,67 @@ def _batch(tasks: pl.DataFrame, clock: str) -> Batch:
 
 def _text_fields(tasks: pl.DataFrame, arrivals: bool, clock: str) -> dict[str, Field]:
     if arrivals:
-        why = (
+        why = mark(
             "wait from the arrival of the request to its slot, plus the prefill; arrivals are "
             "paired with tasks in order; network and reading the request are not in it"
         )
         source = "arrival line + prompt eval time"
     else:
-        why = "from the slot's start to the first token: queueing for a slot is not in it"
+        why = mark("from the slot's start to the first token: queueing for a slot is not in it")
         source = "prompt eval time"
     fields = {
         "ttft_us": Field(source, "ms", why, "derived"),
-        "e2e_us": Field(f"{source} + eval time", "ms", "first token plus decoding", "derived"),
-        "prefill_us": Field(
-            "prompt eval time", "ms", "wall time: with several slots it holds others' work too"
+        "e2e_us": Field(
+            f"{source} + eval time", "ms", mark("first token plus decoding"), "derived"
         ),
-        "decode_us": Field("eval time", "ms", "first to last token"),
-        "output_tokens": Field("eval time", "tokens", "the first token is counted"),
-        "request_id": Field("task", "", "numbers start again with each server start"),
+        "prefill_us": Field(
+            "prompt eval time",
+            "ms",
+            mark("wall time: with several slots it holds others' work too"),
+        ),
+        "decode_us": Field("eval time", "ms", mark("first to last token")),
+        "output_tokens": Field("eval time", "tokens", mark("the first token is counted")),
+        "request_id": Field("task", "", mark("numbers start again with each server start")),
     }
     if arrivals:
         fields["queue_us"] = Field(
             "arrival line, launch_slot_", "us",
-            "from arrival to slot: waiting, and reading the text into tokens", "derived",
+            mark("from arrival to slot: waiting, and reading the text into tokens"), "derived",
         )  # fmt: skip
     if tasks["total"].count():
-        fields["input_tokens"] = Field("new prompt", "tokens", "cached ones are in it")
+        fields["input_tokens"] = Field("new prompt", "tokens", mark("cached ones are in it"))
     elif tasks["cached"].count():
         fields["input_tokens"] = Field(
-            "cached + prompt eval", "tokens", "kept plus processed tokens", "derived"
+            "cached + prompt eval", "tokens", mark("kept plus processed tokens"), "derived"
         )
     else:
         fields["input_tokens"] = Field(
-            "stop processing", "tokens", "tokens at the end less those generated", "derived"
+            "stop processing", "tokens", mark("tokens at the end less those generated"), "derived"
         )
     if tasks["cached"].count():
-        fields["cached_tokens"] = Field("memory_seq_rm / kv cache rm", "tokens", "first of a task")
+        fields["cached_tokens"] = Field(
+            "memory_seq_rm / kv cache rm", "tokens", mark("first of a task")
+        )
     else:
         fields["cached_tokens"] = Field(
-            "input - prompt eval", "tokens", "input less tokens processed", "derived"
+            "input - prompt eval", "tokens", mark("input less tokens processed"), "derived"
         )
     starts = {
-        "spawn": ("# spawn epoch + prefix", "the prefix counts from the start of the server"),
-        "epoch": ("timestamp", "whole seconds: arrivals are coarse"),
-        "relative": ("line prefix", "counts from the start of the server: no date"),
-        "chained": ("line prefix", "server starts laid end to end: no date, no gap between them"),
+        "spawn": ("# spawn epoch + prefix", mark("the prefix counts from the start of the server")),
+        "epoch": ("timestamp", mark("whole seconds: arrivals are coarse")),
+        "relative": ("line prefix", mark("counts from the start of the server: no date")),
+        "chained": (
+            "line prefix",
+            mark("server starts laid end to end: no date, no gap between them"),
+        ),
     }
     if clock in starts:
         text, because = starts[clock]
         fields["start"] = Field(text, "us", because, "logged" if clock == "epoch" else "derived")
     if tasks["model"].count():
-        fields["model"] = Field("loading model", "", "file name of the model")
+        fields["model"] = Field("loading model", "", mark("file name of the model"))
     if tasks["build"].count():
-        fields["version"] = Field("build", "", "build number of the server")
+        fields["version"] = Field("build", "", mark("build number of the server"))
     return fields
 
 
@@ -499,20 +510,24 @@ def _text_notes(tasks: pl.DataFrame, arrivals: bool, clock: str) -> tuple[str, .
     notes = []
     if not arrivals:
         notes.append(
-            "the llama.cpp log does not show when requests arrived: time to first token is the "
-            "prefill alone, without any wait for a slot"
+            tr(
+                "the llama.cpp log does not show when requests arrived: time to first token is the "
+                "prefill alone, without any wait for a slot"
+            )
         )
     else:
         lost = int((tasks["arrived"].is_null() & tasks["prompt_ms"].is_not_null()).sum())
         if lost:
-            notes.append(f"the arrival of {lost} llama.cpp tasks could not be told")
+            notes.append(tr("the arrival of {n} llama.cpp tasks could not be told", n=lost))
     generations = tasks["generation"].n_unique()
     if generations > 1:
-        notes.append(f"the llama.cpp log holds {generations} server starts with requests")
+        notes.append(tr("the llama.cpp log holds {n} server starts with requests", n=generations))
     if clock == "chained":
         notes.append(
-            "the llama.cpp log has no date: server starts are laid end to end, and the time "
-            "between them is unknown"
+            tr(
+                "the llama.cpp log has no date: server starts are laid end to end, and the time "
+                "between them is unknown"
+            )
         )
     return tuple(notes)
 
@@ -573,28 +588,38 @@ def _from_timings(raw: Raw) -> Batch:
     without = pl.when(~pl.col("_timed")).then(pl.lit("no_timings"))
     fields: dict[str, Field] = {
         "ttft_us": Field(
-            "timings.prompt_ms", "ms",
-            "from the slot's start to the first token: queueing for a slot is not in it", "derived",
+            "timings.prompt_ms",
+            "ms",
+            mark("from the slot's start to the first token: queueing for a slot is not in it"),
+            "derived",
         ),
-        "e2e_us": Field("timings.prompt_ms + predicted_ms", "ms", "in the slot", "derived"),
-        "prefill_us": Field("timings.prompt_ms", "ms", "with several slots, others' work too"),
-        "decode_us": Field("timings.predicted_ms", "ms", "first to last token"),
+        "e2e_us": Field("timings.prompt_ms + predicted_ms", "ms", mark("in the slot"), "derived"),
+        "prefill_us": Field(
+            "timings.prompt_ms", "ms", mark("with several slots, others' work too")
+        ),
+        "decode_us": Field("timings.predicted_ms", "ms", mark("first to last token")),
         "input_tokens": Field(
-            "usage.prompt_tokens, or timings.cache_n + prompt_n", "tokens", "cached ones are in it"
+            "usage.prompt_tokens, or timings.cache_n + prompt_n",
+            "tokens",
+            mark("cached ones are in it"),
         ),
         "cached_tokens": Field(
-            "timings.cache_n, or usage, or input - prompt_n", "tokens", "kept in the slot"
+            "timings.cache_n, or usage, or input - prompt_n", "tokens", mark("kept in the slot")
         ),
-        "output_tokens": Field("timings.predicted_n", "tokens", "the first token is counted"),
-    }  # fmt: skip
+        "output_tokens": Field("timings.predicted_n", "tokens", mark("the first token is counted")),
+    }
     if has_created:
         fields["start"] = Field(
-            "created - timings", "s",
-            "created is when the answer was built, in whole seconds", "derived",
-        )  # fmt: skip
+            "created - timings",
+            "s",
+            mark("created is when the answer was built, in whole seconds"),
+            "derived",
+        )
     notes = (
-        "llama.cpp timings start in the slot: time to first token is the prefill alone, without "
-        "any wait for a slot",
+        tr(
+            "llama.cpp timings start in the slot: time to first token is the prefill alone, "
+            "without any wait for a slot"
+        ),
     )
     return Batch(raw.select(columns, reject=without), fields, notes)
 
@@ -605,7 +630,7 @@ READER = Reader(
     (Shape.TEXT, Shape.JSON),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "the llama.cpp server log has no session, and shows arrivals and cached tokens only when "
         "llama-server runs with -lv 4 --log-timestamps --log-prefix"
     ),

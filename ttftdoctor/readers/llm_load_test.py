@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -32,7 +33,7 @@ def _is_result(record: object) -> bool:
 
 def _recognise(head: Head) -> str | None:
     if any(_is_result(r) for r in head.inner.get("results", ())):
-        return "results with ttft and tt_ack"
+        return tr("results with ttft and tt_ack")
     return None
 
 
@@ -61,17 +62,21 @@ def _convert(raw: Raw) -> Batch:
     )
     old = raw.frame["start"].count() > 0
     fields = {
-        "start": Field("start" if old else "start_time", "s", "when the request was sent"),
-        "input_tokens": Field("input_tokens", "tokens", "counted by the client"),
-        "output_tokens": Field("output_tokens", "tokens", "the server's count where it sent one"),
-        "ttft_us": Field("TTFT" if old else "ttft", "ms", "from sending to the first text"),
+        "start": Field("start" if old else "start_time", "s", mark("when the request was sent")),
+        "input_tokens": Field("input_tokens", "tokens", mark("counted by the client")),
+        "output_tokens": Field(
+            "output_tokens", "tokens", mark("the server's count where it sent one")
+        ),
+        "ttft_us": Field("TTFT" if old else "ttft", "ms", mark("from sending to the first text")),
         "e2e_us": Field(
-            "end - start" if old else "end_time - start_time", "s", "difference of two stamps",
+            "end - start" if old else "end_time - start_time",
+            "s",
+            mark("difference of two stamps"),
             "derived",
         ),
-        "status": Field("error_code, error_text", "", "set where the request failed"),
-        "vantage": Field("", "", "the load generator's own clock", "assumed"),
-    }  # fmt: skip
+        "status": Field("error_code, error_text", "", mark("set where the request failed")),
+        "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
+    }
     return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()})
 
 
@@ -87,7 +92,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "llm-load-test knows no sessions, no cached tokens and no queue of the server, and a first "
         "token only with streaming: true in its plugin options"
     ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
@@ -28,21 +29,23 @@ _TEXTS = (
 _TOO_FEW_TOKENS = "-100"
 
 FIELDS = {
-    "input_tokens": Field("number_input_tokens", "tokens", "counted by one fixed tokenizer"),
-    "output_tokens": Field("number_output_tokens", "tokens", "counted by one fixed tokenizer"),
-    "ttft_us": Field("ttft_s", "s", "from sending to the first content"),
-    "e2e_us": Field("end_to_end_latency_s", "s", "from sending to the end"),
-    "status": Field("error_code, ttft_s", "", "a failure has zeros for its times", "derived"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "input_tokens": Field("number_input_tokens", "tokens", mark("counted by one fixed tokenizer")),
+    "output_tokens": Field(
+        "number_output_tokens", "tokens", mark("counted by one fixed tokenizer")
+    ),
+    "ttft_us": Field("ttft_s", "s", mark("from sending to the first content")),
+    "e2e_us": Field("end_to_end_latency_s", "s", mark("from sending to the end")),
+    "status": Field("error_code, ttft_s", "", mark("a failure has zeros for its times"), "derived"),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
-_NOTE = "the benchmark result has no start times: load at arrival cannot be told"
+_NOTE = mark("the benchmark result has no start times: load at arrival cannot be told")
 
 
 def _recognise(head: Head) -> str | None:
     rows = [r for r in head.records if "ttft_s" in r and "end_to_end_latency_s" in r]
     if rows and 2 * len(rows) >= len(head.records):
-        return "ttft_s and end_to_end_latency_s"
-    return "averages of a run" if _is_average(head) else None
+        return tr("ttft_s and end_to_end_latency_s")
+    return tr("averages of a run") if _is_average(head) else None
 
 
 def _is_average(head: Head) -> bool:
@@ -66,7 +69,7 @@ def _convert(raw: Raw) -> Batch:
         },
         set_aside=pl.when(output > 1).then(not_streamed(ttft, e2e)),
     )
-    return batch_of(frame, FIELDS, (_NOTE,), raw=raw)
+    return batch_of(frame, FIELDS, (tr(_NOTE),), raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -87,7 +90,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "an LLMPerf result has no start times, no sessions and no cached tokens, and no option to "
         "add them: log the requests at the server or a gateway"
     ),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -28,15 +29,15 @@ _SIGNS = ["session=", " finished,"]
 _AVERAGES = "Avg thr (in/out):"
 
 FIELDS = {
-    "request_id": Field("session", "", "the engine's number"),
-    "start": Field("time of the first line", "local time", "milliseconds"),
-    "input_tokens": Field("input_tokens", "tokens", "cached ones are in it"),
-    "output_tokens": Field("output_tokens", "tokens", "LMDeploy's name"),
+    "request_id": Field("session", "", mark("the engine's number")),
+    "start": Field("time of the first line", mark("local time"), mark("milliseconds")),
+    "input_tokens": Field("input_tokens", "tokens", mark("cached ones are in it")),
+    "output_tokens": Field("output_tokens", "tokens", mark("LMDeploy's name")),
     "e2e_us": Field("time of the last line less that of the first", "ms", "", "derived"),
-    "status": Field("reason", "", "LMDeploy's name"),
-    "vantage": Field("", "", "the server's own log", "assumed"),
+    "status": Field("reason", "", mark("LMDeploy's name")),
+    "vantage": Field("", "", mark("the server's own log"), "assumed"),
 }
-_LOCAL = (
+_LOCAL = mark(
     "LMDeploy writes local time, taken as UTC unless a time zone is named; its log has no first "
     "token"
 )
@@ -45,11 +46,11 @@ _LOCAL = (
 def _recognise(head: Head) -> str | None:
     lines = pl.Series("text", head.lines, dtype=pl.String)
     if lines.str.contains(_BEGIN).any() or lines.str.contains(_END).any():
-        return "lines of LMDeploy sessions"
+        return tr("lines of LMDeploy sessions")
     if lines.str.contains(" - lmdeploy - ", literal=True).any():
-        return "lines of LMDeploy's log, and none of a request so far"
+        return tr("lines of LMDeploy's log, and none of a request so far")
     if lines.str.contains(_AVERAGES, literal=True).any():
-        return "Avg thr (in/out) lines: averages of ten seconds, none of a single request"
+        return tr("Avg thr (in/out) lines: averages of ten seconds, none of a single request")
     return None
 
 
@@ -97,7 +98,7 @@ def _convert(chunk: Raw) -> Batch:
         },
         reject=pl.when(raw.text("ended").is_null()).then(pl.lit("unfinished_request")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_LOCAL,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_LOCAL),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -111,7 +112,7 @@ READER = Reader(
     shapes=(Shape.TEXT,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "LMDeploy logs single requests only with --log-level INFO, and never their first token: "
         "measure that at the client, and save /metrics for cached tokens"
     ),

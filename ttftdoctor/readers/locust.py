@@ -15,6 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -29,22 +30,24 @@ _HISTORY = {"Timestamp", "User Count", "Total Request Count"}
 _SAME_US = 1000
 
 FIELDS = {
-    "output_tokens": Field("tokens", "tokens", "the server's count where it sent one"),
-    "ttft_us": Field("first token", "ms", "from sending to the first token"),
-    "e2e_us": Field("total", "ms", "from sending to the end"),
-    "streamed": Field("first token, total", "", "the end in place of the first token", "inferred"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "output_tokens": Field("tokens", "tokens", mark("the server's count where it sent one")),
+    "ttft_us": Field("first token", "ms", mark("from sending to the first token")),
+    "e2e_us": Field("total", "ms", mark("from sending to the end")),
+    "streamed": Field(
+        "first token, total", "", mark("the end in place of the first token"), "inferred"
+    ),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
-_NOTE = "the console log has no start times: load at arrival cannot be told"
+_NOTE = mark("the console log has no start times: load at arrival cannot be told")
 
 
 def _recognise(head: Head) -> str | None:
     if head.shape is Shape.CSV:
         columns = set(head.columns)
         averages = columns >= _AVERAGES or columns >= _HISTORY
-        return "a table of Locust's statistics" if averages else None
+        return tr("a table of Locust's statistics") if averages else None
     found = any(_START in line for line in head.lines)
-    return "lines of Response received: total ... first token" if found else None
+    return tr("lines of Response received: total ... first token") if found else None
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -84,7 +87,7 @@ def _convert(raw: Raw) -> Batch:
         .when(pl.col("total").is_null())
         .then(pl.lit("torn_line")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NOTE,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_NOTE),))
 
 
 READER = Reader(
@@ -93,7 +96,7 @@ READER = Reader(
     (Shape.TEXT, Shape.CSV),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "the console log has no start times, no prompt tokens, no sessions and no failures; log "
         "the requests at the server or a gateway for those"
     ),

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, page_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -42,18 +43,22 @@ _SPAN = pl.Struct(
 _SCHEMA: dict[str, Any] = {"info": pl.String, "data": pl.Struct({"spans": pl.List(_SPAN)})}
 
 FIELDS = {
-    "request_id": Field("span_id", "", "MLflow's name"),
-    "session_id": Field("info.trace_metadata.mlflow.trace.session", "", "MLflow's name"),
-    "start": Field("start_time_unix_nano", "ns", "the span's own start"),
-    "model": Field("mlflow.llm.model, mlflow.chat.model", "", "MLflow's names"),
-    "input_tokens": Field(f"{_USAGE}.input_tokens", "tokens", "cached ones included"),
-    "cached_tokens": Field(f"{_USAGE}.cache_read_input_tokens", "tokens", "MLflow's name"),
-    "cache_write_tokens": Field(f"{_USAGE}.cache_creation_input_tokens", "tokens", "MLflow's name"),
-    "output_tokens": Field(f"{_USAGE}.output_tokens", "tokens", "MLflow's name"),
-    "ttft_us": Field(f"events ({_FIRST_CHUNK})", "ns", "first chunk less start", "derived"),
-    "e2e_us": Field("end_time_unix_nano - start_time_unix_nano", "ns", "span's length", "derived"),
-    "status": Field("status.code", "", "MLflow's name"),
-    "vantage": Field("", "", "spans of the traced application", "assumed"),
+    "request_id": Field("span_id", "", mark("MLflow's name")),
+    "session_id": Field("info.trace_metadata.mlflow.trace.session", "", mark("MLflow's name")),
+    "start": Field("start_time_unix_nano", "ns", mark("the span's own start")),
+    "model": Field("mlflow.llm.model, mlflow.chat.model", "", mark("MLflow's names")),
+    "input_tokens": Field(f"{_USAGE}.input_tokens", "tokens", mark("cached ones included")),
+    "cached_tokens": Field(f"{_USAGE}.cache_read_input_tokens", "tokens", mark("MLflow's name")),
+    "cache_write_tokens": Field(
+        f"{_USAGE}.cache_creation_input_tokens", "tokens", mark("MLflow's name")
+    ),
+    "output_tokens": Field(f"{_USAGE}.output_tokens", "tokens", mark("MLflow's name")),
+    "ttft_us": Field(f"events ({_FIRST_CHUNK})", "ns", mark("first chunk less start"), "derived"),
+    "e2e_us": Field(
+        "end_time_unix_nano - start_time_unix_nano", "ns", mark("span's length"), "derived"
+    ),
+    "status": Field("status.code", "", mark("MLflow's name")),
+    "vantage": Field("", "", mark("spans of the traced application"), "assumed"),
 }
 
 
@@ -64,7 +69,7 @@ def _recognise(head: Head) -> str | None:
             spans = data.get("spans") if isinstance(data, dict) else None
             first = spans[0] if isinstance(spans, list) and spans else None
             if "info" in record and isinstance(first, dict) and "start_time_unix_nano" in first:
-                return f"info and data.spans with start_time_unix_nano{where}"
+                return tr("info and data.spans with start_time_unix_nano{where}", where=where)
     return None
 
 
@@ -148,7 +153,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "MLflow has no queue and no prefill time, and a first token only of streamed calls "
         "(stream=True under autologging records the event mlflow.chunk.item.0)"
     ),

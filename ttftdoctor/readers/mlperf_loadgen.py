@@ -15,6 +15,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.spans import not_streamed
@@ -24,15 +25,17 @@ _TEXTS = ("name", "ph", "ts", "id", "args")
 _SAMPLE, _TOKEN, _COUNTER = "Sample", "Token", "Token_Latency"
 
 FIELDS = {
-    "request_id": Field("args.sample_seq", "", "LoadGen's number of the sample"),
-    "start": Field("ts", "us", "when the sample was due, from the start of the trace: no date"),
-    "ttft_us": Field(
-        "Token, Token_Latency", "ns", "from when the sample was due to its first token"
+    "request_id": Field("args.sample_seq", "", mark("LoadGen's number of the sample")),
+    "start": Field(
+        "ts", "us", mark("when the sample was due, from the start of the trace: no date")
     ),
-    "e2e_us": Field("args.complete_ns", "ns", "from when the sample was due to its end"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "ttft_us": Field(
+        "Token, Token_Latency", "ns", mark("from when the sample was due to its first token")
+    ),
+    "e2e_us": Field("args.complete_ns", "ns", mark("from when the sample was due to its end")),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
-_NOTE = (
+_NOTE = mark(
     "the TTFT starts when a sample was due: a wait of LoadGen before it was issued is inside, as "
     "MLPerf counts it"
 )
@@ -41,12 +44,12 @@ _NOTE = (
 def _recognise(head: Head) -> str | None:
     if head.shape is Shape.TEXT:
         found = any(line.lstrip().startswith(":::MLLOG") for line in head.lines)
-        return "lines of :::MLLOG" if found else None
+        return tr("lines of :::MLLOG") if found else None
     events = head.inner.get("traceEvents", ()) or (head.records if head.outer is None else ())
     for event in events:
         args = event.get("args")
         if event.get("name") == _SAMPLE and isinstance(args, dict) and "sample_seq" in args:
-            return "trace events of samples"
+            return tr("trace events of samples")
     return None
 
 
@@ -115,7 +118,7 @@ def _convert(raw: Raw) -> Batch:
         set_aside=not_streamed(first, done),
     )
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    return Batch(frame.sort(LINE, maintain_order=True), fields, (_NOTE,))
+    return Batch(frame.sort(LINE, maintain_order=True), fields, (tr(_NOTE),))
 
 
 READER = Reader(
@@ -124,7 +127,7 @@ READER = Reader(
     (Shape.JSON, Shape.TEXT),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "LoadGen writes no token counts and no sessions, and single requests only with "
         "LogSettings.enable_trace, their first tokens with TestSettings.use_token_latencies"
     ),

@@ -28,9 +28,11 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.chains import chained
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
+from ttftdoctor.units import count, digits
 
 #: Blocks of whole prompts put together at a time, and in all: 1.6 GB.
 _STEP = 2**22
@@ -49,7 +51,7 @@ class _Dialect:
 def _recognise(head: Head) -> str | None:
     rows = [r for r in head.records if isinstance(r.get("hash_ids"), list)]
     if len(rows) * 2 > len(head.records) and all("input_length" in r for r in rows):
-        return f"rows with hash_ids and input_length ({_dialect(head).name})"
+        return tr("rows with hash_ids and input_length ({name})", name=_dialect(head).name)
     return None
 
 
@@ -64,16 +66,19 @@ def _block(head: Head, usual: int) -> tuple[int, str]:
         and r["hash_ids"]
     ]
     if not pairs:
-        return usual, "as usual for this kind of trace"
+        return usual, mark("as usual for this kind of trace")
     best, share = usual, 0.0
     for size in (usual, *_SIZES):
         hits = sum(n in (length // size, -(-length // size)) for length, n in pairs)
         if hits / len(pairs) > share:
             best, share = size, hits / len(pairs)
     if share >= 0.8:
-        return best, f"{share:.0%} of the first rows have the right number of blocks for it"
+        part = f"{digits(100 * share)}%"
+        return best, tr(
+            "{share} of the first rows have the right number of blocks for it", share=part
+        )
     ratios = sorted(length / n for length, n in pairs)
-    return max(1, round(ratios[len(ratios) // 2])), "median of input_length / blocks"
+    return max(1, round(ratios[len(ratios) // 2])), mark("median of input_length / blocks")
 
 
 def _dialect(head: Head) -> _Dialect:
@@ -238,59 +243,73 @@ def _convert(raw: Raw, dialect: _Dialect) -> Batch:
         pl.lit(dialect.block).alias("block_tokens"),
         unread,
     )
-    origin = "epoch" if dialect.name == "GMI" else "from the start of the trace: no date"
+    origin = mark("from the start of the trace: no date")
+    if dialect.name == "GMI":
+        origin = mark("epoch")
     fields = {
         "start": Field("timestamp", dialect.unit, origin),
-        "input_tokens": Field("input_length", "tokens", "the whole prompt"),
-        "output_tokens": Field("output_length", "tokens", "of the answer"),
+        "input_tokens": Field("input_length", "tokens", mark("the whole prompt")),
+        "output_tokens": Field("output_length", "tokens", mark("of the answer")),
         "prefix_blocks": Field(
-            "hash_ids", "", "ids stand for a block and all before it", "logged"
+            "hash_ids", "", mark("ids stand for a block and all before it"), "logged"
         ),
         "block_tokens": Field("hash_ids", "tokens", dialect.block_why, "inferred"),
     }  # fmt: skip
     notes = [
-        f"a trace of arrivals and prompts ({dialect.name}): nobody measured a latency, so only "
-        "what prompts share can be told"
+        tr(
+            "a trace of arrivals and prompts ({name}): nobody measured a latency, so only what "
+            "prompts share can be told",
+            name=dialect.name,
+        )
     ]
     if not kept:
         fields["prefix_blocks"] = Field(
-            "hash_ids", "", "ids do not say what lies before a block; sums that do were made",
+            "hash_ids", "", mark("ids do not say what lies before a block; sums that do were made"),
             "derived",
         )  # fmt: skip
-        notes.append("block ids of this trace do not chain; ids that do were made from them")
+        notes.append(tr("block ids of this trace do not chain; ids that do were made from them"))
     if "chat_id" in raw.frame.columns and frame["chat_id"].count():
         fields["session_id"] = Field(
-            "chat_id, parent_chat_id", "", "first chat of the chain of parents", "derived"
+            "chat_id, parent_chat_id", "", mark("first chat of the chain of parents"), "derived"
         )
-        fields["request_id"] = Field("chat_id", "", "one row a chat turn")
-        fields["turn"] = Field("turn", "", "as logged")
+        fields["request_id"] = Field("chat_id", "", mark("one row a chat turn"))
+        fields["turn"] = Field("turn", "", mark("as logged"))
     if has_sessions:
-        fields["session_id"] = Field("session_id", "", "as logged")
-        fields["turn"] = Field("session_id", "", "place of the row in its session", "derived")
+        fields["session_id"] = Field("session_id", "", mark("as logged"))
+        fields["turn"] = Field("session_id", "", mark("place of the row in its session"), "derived")
         fields["start"] = Field(
-            "timestamp + delay", "ms", "later turns: the turn before plus the pause; the time of "
-            "its answer is unknown", "derived",
-        )  # fmt: skip
+            "timestamp + delay",
+            "ms",
+            mark("later turns: the turn before plus the pause; the time of its answer is unknown"),
+            "derived",
+        )
     if deltas:
         fields["input_tokens"] = Field(
             "input_length, output_length", "tokens",
-            "rows give new tokens only: earlier turns and answers are added", "derived",
+            mark("rows give new tokens only: earlier turns and answers are added"), "derived",
         )  # fmt: skip
         fields["prefix_blocks"] = Field(
-            "hash_ids", "", "rows give new blocks only: blocks of earlier turns come before them",
+            "hash_ids",
+            "",
+            mark("rows give new blocks only: blocks of earlier turns come before them"),
             "derived",
-        )  # fmt: skip
-        notes.append(
-            "rows of a session give only what is new: whole prompts were put together from the "
-            "turns before, and answers count in their length but have no blocks"
         )
-        notes.append("starts of later turns are too early by the time of the answers before")
+        notes.append(
+            tr(
+                "rows of a session give only what is new: whole prompts were put together from the "
+                "turns before, and answers count in their length but have no blocks"
+            )
+        )
+        notes.append(tr("starts of later turns are too early by the time of the answers before"))
         lost = frame["blocks"].null_count() - raw.frame["hash_ids"].null_count()
         if lost > 0:
             notes.append(
-                f"whole prompts of all turns would be more than {_MOST_BLOCKS:,} blocks: "
-                f"{lost:,} rows have none"
-            )
+                tr(
+                    "whole prompts of all turns would be more than {most} blocks: {n} rows have "
+                    "none",
+                    most=count(_MOST_BLOCKS), n=count(lost),
+                )
+            )  # fmt: skip
     return Batch(result, fields, tuple(notes))
 
 
@@ -300,7 +319,7 @@ READER = Reader(
     (Shape.JSON, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "a trace of arrivals has no time to first token, so only the prefix part can be told; "
         "replay it (aiperf profile --custom-dataset-type mooncake_trace) and give the result"
     ),

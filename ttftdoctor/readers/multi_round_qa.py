@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -24,21 +25,23 @@ _TEXTS = (
 _NEEDED = {"generation_tokens", "ttft", "generation_time", "launch_time", "finish_time"}
 
 FIELDS = {
-    "session_id": Field("user_id", "", "a user is one conversation"),
-    "turn": Field("question_id", "", "counted from 1"),
-    "start": Field("launch_time", "s", "when the question was sent"),
-    "input_tokens": Field("prompt_tokens", "tokens", "the server's count"),
-    "output_tokens": Field("generation_tokens", "tokens", "the server's count"),
-    "ttft_us": Field("ttft", "s", "from sending to the first content"),
-    "e2e_us": Field("ttft + generation_time", "s", "first token and what came after", "derived"),
-    "status": Field("ttft", "", "no answer leaves a zero", "derived"),
-    "streamed": Field("", "", "the tool asks for streams only", "assumed"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "session_id": Field("user_id", "", mark("a user is one conversation")),
+    "turn": Field("question_id", "", mark("counted from 1")),
+    "start": Field("launch_time", "s", mark("when the question was sent")),
+    "input_tokens": Field("prompt_tokens", "tokens", mark("the server's count")),
+    "output_tokens": Field("generation_tokens", "tokens", mark("the server's count")),
+    "ttft_us": Field("ttft", "s", mark("from sending to the first content")),
+    "e2e_us": Field(
+        "ttft + generation_time", "s", mark("first token and what came after"), "derived"
+    ),
+    "status": Field("ttft", "", mark("no answer leaves a zero"), "derived"),
+    "streamed": Field("", "", mark("the tool asks for streams only"), "assumed"),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
-    return "generation_time beside launch_time" if set(head.columns) >= _NEEDED else None
+    return tr("generation_time beside launch_time") if set(head.columns) >= _NEEDED else None
 
 
 def _convert(raw: Raw) -> Batch:
@@ -73,7 +76,7 @@ READER = Reader(
     (Shape.CSV, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "multi-round-qa writes no cached tokens, no queue and no replica; read the engines' "
         "request logs beside it for those"
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -22,19 +23,23 @@ _TEXTS = (
 )  # fmt: skip
 
 FIELDS = {
-    "start": Field("created_at - total_duration", "ns", "the object is made at the end", "derived"),
-    "model": Field("model", "", "Ollama's name"),
-    "input_tokens": Field("prompt_eval_count", "", "Ollama's name"),
-    "output_tokens": Field("eval_count", "", "Ollama's name"),
-    "ttft_us": Field("total_duration - eval_duration", "ns", "all but the decoding", "derived"),
-    "e2e_us": Field("total_duration", "ns", "Ollama's name"),
-    "prefill_us": Field("prompt_eval_duration", "ns", "Ollama's name"),
-    "decode_us": Field("eval_duration", "ns", "Ollama's name"),
-    "load_us": Field("load_duration", "ns", "Ollama's name"),
-    "status": Field("error", "", "set where the call failed"),
-    "vantage": Field("", "", "the server's own figures", "assumed"),
+    "start": Field(
+        "created_at - total_duration", "ns", mark("the object is made at the end"), "derived"
+    ),
+    "model": Field("model", "", mark("Ollama's name")),
+    "input_tokens": Field("prompt_eval_count", "", mark("Ollama's name")),
+    "output_tokens": Field("eval_count", "", mark("Ollama's name")),
+    "ttft_us": Field(
+        "total_duration - eval_duration", "ns", mark("all but the decoding"), "derived"
+    ),
+    "e2e_us": Field("total_duration", "ns", mark("Ollama's name")),
+    "prefill_us": Field("prompt_eval_duration", "ns", mark("Ollama's name")),
+    "decode_us": Field("eval_duration", "ns", mark("Ollama's name")),
+    "load_us": Field("load_duration", "ns", mark("Ollama's name")),
+    "status": Field("error", "", mark("set where the call failed")),
+    "vantage": Field("", "", mark("the server's own figures"), "assumed"),
 }
-_VERSIONS = (
+_VERSIONS = mark(
     "what Ollama counts in prompt_eval_count changed by version: up to 0.3 and in 0.30.0 only the "
     "tokens it computed, otherwise the whole prompt; from 0.4 to 0.12 prompt_eval_duration may "
     "include the wait for a runner"
@@ -46,9 +51,9 @@ def _recognise(head: Head) -> str | None:
     if not chunks or 2 * len(chunks) < len(head.records):
         return None
     if any("total_duration" in r for r in chunks):
-        return "done, created_at and total_duration"
+        return tr("done, created_at and total_duration")
     if any("message" in r or "response" in r for r in chunks):
-        return "done, created_at and pieces of an answer"
+        return tr("done, created_at and pieces of an answer")
     return None
 
 
@@ -76,7 +81,7 @@ def _convert(raw: Raw) -> Batch:
         .when(raw.text("done_reason").is_in(["load", "unload"]))
         .then(pl.lit("load_call")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_VERSIONS,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_VERSIONS),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -89,7 +94,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Ollama reports no cached tokens and no conversation: OLLAMA_DEBUG=1 writes the used cache "
         "into the server log, and a client must log a session_id of its own"
     ),

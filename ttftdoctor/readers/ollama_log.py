@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -43,31 +44,41 @@ _CUT_US = 60_000_000
 
 FIELDS = {
     "start": Field(
-        "[GIN] time - duration", "local time",
-        "the line is written at the end, in whole seconds: arrivals are coarse", "derived",
+        "[GIN] time - duration",
+        mark("local time"),
+        mark("the line is written at the end, in whole seconds: arrivals are coarse"),
+        "derived",
     ),
-    "route": Field("[GIN] path", "", "which of Ollama's calls it was"),
-    "e2e_us": Field("[GIN] duration", "with its unit", "the whole request, loading included"),
-    "status": Field("[GIN] status", "", "HTTP code"),
-    "input_tokens": Field("task.n_tokens, prompt", "tokens", "cached ones are in it"),
+    "route": Field("[GIN] path", "", mark("which of Ollama's calls it was")),
+    "e2e_us": Field(
+        "[GIN] duration", mark("with its unit"), mark("the whole request, loading included")
+    ),
+    "status": Field("[GIN] status", "", mark("HTTP code")),
+    "input_tokens": Field("task.n_tokens, prompt", "tokens", mark("cached ones are in it")),
     "cached_tokens": Field(
-        "task.n_tokens - prompt eval tokens, used", "tokens", "input less tokens processed",
+        "task.n_tokens - prompt eval tokens, used",
+        "tokens",
+        mark("input less tokens processed"),
         "derived",
     ),
-    "output_tokens": Field("eval time", "tokens", "the first token is counted"),
+    "output_tokens": Field("eval time", "tokens", mark("the first token is counted")),
     "ttft_us": Field(
-        "[GIN] duration - eval time", "ms", "all but the decoding; queue and loading are in it",
+        "[GIN] duration - eval time",
+        "ms",
+        mark("all but the decoding; queue and loading are in it"),
         "derived",
     ),
-    "prefill_us": Field("prompt eval time", "ms", "from the start of the slot"),
-    "decode_us": Field("eval time", "ms", "first to last token"),
-    "vantage": Field("", "", "the server's own log", "assumed"),
-}  # fmt: skip
-_SECONDS = (
+    "prefill_us": Field("prompt eval time", "ms", mark("from the start of the slot")),
+    "decode_us": Field("eval time", "ms", mark("first to last token")),
+    "vantage": Field("", "", mark("the server's own log"), "assumed"),
+}
+_SECONDS = mark(
     "Ollama's access lines are in whole seconds of local time, taken as UTC unless a time zone is "
     "named; durations over a minute are cut to whole seconds"
 )
-_APART = "timings of {} engine tasks of the Ollama log belong to no one request, and are not used"
+_APART = mark(
+    "timings of {n} engine tasks of the Ollama log belong to no one request, and are not used"
+)
 
 
 def _recognise(head: Head) -> str | None:
@@ -76,9 +87,9 @@ def _recognise(head: Head) -> str | None:
     native = access.str.contains('"/api/', literal=True).any()
     ollama = lines.str.contains(_OLLAMA).any()
     if len(access) and (native or ollama):
-        return "[GIN] lines of Ollama's routes"
+        return tr("[GIN] lines of Ollama's routes")
     if ollama and lines.str.contains(r"\[GIN\]|ollama|llama").any():
-        return "lines of Ollama's log, and none of a request so far"
+        return tr("lines of Ollama's log, and none of a request so far")
     return None
 
 
@@ -253,10 +264,10 @@ def _convert(chunk: Raw) -> Batch:
             pl.lit("torn_line")
         ),
     )
-    notes = [_SECONDS]
+    notes = [tr(_SECONDS)]
     lost = tasks.height - int(found["prefill"].count())
     if lost > 0:
-        notes.append(_APART.format(lost))
+        notes.append(tr(_APART, n=lost))
     return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, tuple(notes))
 
 
@@ -266,7 +277,7 @@ READER = Reader(
     shapes=(Shape.TEXT,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Ollama's log has one access line a request and no first token: engine timings are in it "
         "since 0.30, cached tokens before that with OLLAMA_DEBUG=1; to have all of it, keep the "
         "final objects of /api/chat"

@@ -19,6 +19,7 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -35,25 +36,29 @@ _SAME_US = 1000
 _SECOND_US = 1_000_000
 
 FIELDS = {
-    "request_id": Field("generation_id, id", "", "OpenRouter's names"),
-    "session_id": Field("session_id", "", "OpenRouter's name"),
-    "start": Field("created_at, id", "", "the earlier of the stamp and the second in the id"),
-    "model": Field("model_permaslug, model", "", "OpenRouter's names"),
-    "replica": Field("provider_name", "", "the provider that answered"),
-    "tenant": Field("api_key_name, app_name", "", "OpenRouter's names"),
-    "input_tokens": Field("native_tokens_prompt, tokens_prompt", "tokens", "OpenRouter's names"),
-    "cached_tokens": Field("native_tokens_cached, tokens_cached", "tokens", "OpenRouter's names"),
+    "request_id": Field("generation_id, id", "", mark("OpenRouter's names")),
+    "session_id": Field("session_id", "", mark("OpenRouter's name")),
+    "start": Field("created_at, id", "", mark("the earlier of the stamp and the second in the id")),
+    "model": Field("model_permaslug, model", "", mark("OpenRouter's names")),
+    "replica": Field("provider_name", "", mark("the provider that answered")),
+    "tenant": Field("api_key_name, app_name", "", mark("OpenRouter's names")),
+    "input_tokens": Field(
+        "native_tokens_prompt, tokens_prompt", "tokens", mark("OpenRouter's names")
+    ),
+    "cached_tokens": Field(
+        "native_tokens_cached, tokens_cached", "tokens", mark("OpenRouter's names")
+    ),
     "output_tokens": Field(
-        "native_tokens_completion, tokens_completion", "tokens", "OpenRouter's names"
+        "native_tokens_completion, tokens_completion", "tokens", mark("OpenRouter's names")
     ),
     "reasoning_tokens": Field(
-        "native_tokens_reasoning, tokens_reasoning", "tokens", "OpenRouter's names"
+        "native_tokens_reasoning, tokens_reasoning", "tokens", mark("OpenRouter's names")
     ),
-    "ttft_us": Field("time_to_first_token_ms", "ms", "by its name"),
-    "e2e_us": Field("generation_time_ms, generation_time", "ms", "OpenRouter's names"),
-    "status": Field("cancelled, finish_reason", "", "OpenRouter's names"),
-    "streamed": Field("streamed", "", "OpenRouter's name"),
-    "vantage": Field("", "", "the router's own log", "assumed"),
+    "ttft_us": Field("time_to_first_token_ms", "ms", mark("by its name")),
+    "e2e_us": Field("generation_time_ms, generation_time", "ms", mark("OpenRouter's names")),
+    "status": Field("cancelled, finish_reason", "", mark("OpenRouter's names")),
+    "streamed": Field("streamed", "", mark("OpenRouter's name")),
+    "vantage": Field("", "", mark("the router's own log"), "assumed"),
 }
 
 
@@ -69,13 +74,13 @@ def _wrapped(head: Head) -> bool:
 
 def _recognise(head: Head) -> str | None:
     if any(_is_generation(record) for record in head.records):
-        return "tokens_prompt and generation_id or native_tokens_prompt"
+        return tr("tokens_prompt and generation_id or native_tokens_prompt")
     if any(_is_generation(record) for record in head.inner.get("data", ())):
-        return "tokens_prompt and native_tokens_prompt in data"
+        return tr("tokens_prompt and native_tokens_prompt in data")
     if _wrapped(head):
-        return "data with tokens_prompt and native_tokens_prompt"
+        return tr("data with tokens_prompt and native_tokens_prompt")
     if {"date", "requests", "model_permaslug"} <= set(head.columns):
-        return "sums of a day: date, requests and model_permaslug"
+        return tr("sums of a day: date, requests and model_permaslug")
     return None
 
 
@@ -128,7 +133,7 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
     return Batch(
         frame,
         {k: v for k, v in FIELDS.items() if frame[k].count()},
-        ("a change of replica is a change of the provider OpenRouter chose",),
+        (tr("a change of replica is a change of the provider OpenRouter chose"),),
     )
 
 
@@ -156,7 +161,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "OpenRouter has no queue and no prefill time; generations of its API have no first token: "
         "export the activity page as CSV (time_to_first_token_ms)"
     ),

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
@@ -26,21 +27,21 @@ _TEXTS = (
 _PAGES = ("content", "spans", "data")
 
 FIELDS = {
-    "request_id": Field("id", "", "Opik's name"),
-    "session_id": Field("thread_id, metadata.thread_id", "", "Opik's name"),
-    "start": Field("start_time", "", "Opik's name"),
-    "model": Field("model", "", "Opik's name"),
-    "tenant": Field("project_name", "", "Opik's name"),
-    "route": Field("provider", "", "Opik's name"),
-    "input_tokens": Field("usage.prompt_tokens", "tokens", "cached ones included"),
-    "cached_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
-    "cache_write_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
-    "output_tokens": Field("usage.completion_tokens", "tokens", "Opik's name"),
-    "reasoning_tokens": Field("usage (original_usage.*)", "tokens", "the provider's count"),
-    "ttft_us": Field("ttft", "ms", "Opik's unit of it"),
-    "e2e_us": Field("end_time - start_time", "", "end less start", "derived"),
-    "status": Field("error_info", "", "a span with an error failed"),
-    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+    "request_id": Field("id", "", mark("Opik's name")),
+    "session_id": Field("thread_id, metadata.thread_id", "", mark("Opik's name")),
+    "start": Field("start_time", "", mark("Opik's name")),
+    "model": Field("model", "", mark("Opik's name")),
+    "tenant": Field("project_name", "", mark("Opik's name")),
+    "route": Field("provider", "", mark("Opik's name")),
+    "input_tokens": Field("usage.prompt_tokens", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("usage (original_usage.*)", "tokens", mark("the provider's count")),
+    "cache_write_tokens": Field("usage (original_usage.*)", "tokens", mark("the provider's count")),
+    "output_tokens": Field("usage.completion_tokens", "tokens", mark("Opik's name")),
+    "reasoning_tokens": Field("usage (original_usage.*)", "tokens", mark("the provider's count")),
+    "ttft_us": Field("ttft", "ms", mark("Opik's unit of it")),
+    "e2e_us": Field("end_time - start_time", "", mark("end less start"), "derived"),
+    "status": Field("error_info", "", mark("a span with an error failed")),
+    "vantage": Field("", "", mark("stamps of the traced application"), "assumed"),
 }
 
 
@@ -51,7 +52,10 @@ def _recognise(head: Head) -> str | None:
             "ttft",
             "total_estimated_cost",
         }:
-            return f"parent_span_id, start_time, usage and ttft or total_estimated_cost{where}"
+            return tr(
+                "parent_span_id, start_time, usage and ttft or total_estimated_cost{where}",
+                where=where,
+            )
     return None
 
 
@@ -112,7 +116,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Opik has no queue and no prefill time, and a first token only where the integration sets "
         "ttft on the span of a streamed call"
     ),

@@ -18,6 +18,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
@@ -144,7 +145,7 @@ def _recognise(head: Head) -> str | None:
             for parts in spans
             for part in parts
         ):
-            return f"records with {root} that hold spans"
+            return tr("records with {root} that hold spans", root=root)
     return None
 
 
@@ -358,7 +359,7 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     )
     added = raw.frame.select((exclusive & calls).any()).item()
     fields = _fields(frame, have)
-    notes = (_ADDED,) if added else ()
+    notes = (tr(_ADDED),) if added else ()
     numbered = raw.frame["numbered"].count() > 0
     if not have["messages"] and not numbered:
         return Batch(frame, fields, notes)
@@ -373,7 +374,7 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     )
 
 
-_ADDED = (
+_ADDED = mark(
     "cached and written tokens were added to the input tokens of Claude Code and Bedrock Converse "
     "spans, and of spans with more of them than input tokens"
 )
@@ -386,15 +387,15 @@ def _fields(frame: pl.DataFrame, have: dict[str, list[str]]) -> dict[str, Field]
         if names and column in read.columns and read[column].count():
             timed = column.endswith("_us")
             unit = "" if not timed else "ms" if all(n in _MS for n in names) else "s"
-            fields[column] = Field(", ".join(names), unit, "the conventions' names of it")
-    fields["start"] = Field("startTimeUnixNano", "ns", "the span's own start")
+            fields[column] = Field(", ".join(names), unit, mark("the conventions' names of it"))
+    fields["start"] = Field("startTimeUnixNano", "ns", mark("the span's own start"))
     if "e2e_us" not in fields and read["e2e_us"].count():
         fields["e2e_us"] = Field(
-            "endTimeUnixNano - startTimeUnixNano", "ns", "the span's length", "derived"
+            "endTimeUnixNano - startTimeUnixNano", "ns", mark("the span's length"), "derived"
         )
     if "ttft_us" not in fields and read["ttft_us"].count():
-        fields["ttft_us"] = Field("events", "ns", "first-token event less start", "derived")
-    fields["vantage"] = Field("name, scope", "", "engines write their own spans", "inferred")
+        fields["ttft_us"] = Field("events", "ns", mark("first-token event less start"), "derived")
+    fields["vantage"] = Field("name, scope", "", mark("engines write their own spans"), "inferred")
     return fields
 
 
@@ -416,7 +417,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "vLLM spans have no cached tokens and no session, SGLang spans no queue time: log the "
         "usage at the client with vLLM --enable-prompt-tokens-details, or give the file of SGLang "
         "--export-metrics-to-file --enable-metrics"

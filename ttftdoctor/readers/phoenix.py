@@ -18,6 +18,7 @@ from functools import partial
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, complete, page_of, pages
 from ttftdoctor.sources import Head, Shape
@@ -54,9 +55,9 @@ def _recognise(head: Head) -> str | None:
             if "span_kind" not in record or "start_time" not in record:
                 continue
             if isinstance(context, dict) and {"trace_id", "span_id"} <= context.keys():
-                return f"span_kind and context.trace_id{where}"
+                return tr("span_kind and context.trace_id{where}", where=where)
     if {"context.span_id", "span_kind"} <= set(head.columns):
-        return "columns context.span_id and span_kind"
+        return tr("columns context.span_id and span_kind")
     return None
 
 
@@ -111,15 +112,15 @@ def _convert(raw: Raw, nested: bool) -> Batch:
         set_aside=no_first_token(ttft, e2e),
     )
     fields = {
-        key: Field(", ".join(names), "", "OpenInference's names")
+        key: Field(", ".join(names), "", mark("OpenInference's names"))
         for key, names in _ATTRIBUTES.items()
     } | {
-        "request_id": Field("context.span_id", "", "Phoenix's name"),
-        "start": Field("start_time", "", "Phoenix's name"),
-        "ttft_us": Field(f"events ({_EVENT})", "", "first chunk less start", "derived"),
-        "e2e_us": Field("end_time - start_time", "", "the span's length", "derived"),
-        "status": Field("status_code", "", "Phoenix's name"),
-        "vantage": Field("", "", "spans of an instrumented client", "assumed"),
+        "request_id": Field("context.span_id", "", mark("Phoenix's name")),
+        "start": Field("start_time", "", mark("Phoenix's name")),
+        "ttft_us": Field(f"events ({_EVENT})", "", mark("first chunk less start"), "derived"),
+        "e2e_us": Field("end_time - start_time", "", mark("the span's length"), "derived"),
+        "status": Field("status_code", "", mark("Phoenix's name")),
+        "vantage": Field("", "", mark("spans of an instrumented client"), "assumed"),
     }
     del fields["kind"]
     return batch_of(frame, fields, raw=raw)
@@ -143,7 +144,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Phoenix has no queue and no prefill time, and a first token only of instrumentations that "
         "send First Token Stream Event (OpenAI, Mistral, LlamaIndex, with stream=True)"
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.reading import batch_of, complete, page_of, pages, plan_of
@@ -27,21 +28,21 @@ _TEXTS = (
 _SESSIONS = ("session_id", "_session", "session", "conversation_id", "thread_id")
 
 FIELDS = {
-    "request_id": Field("id", "", "Portkey's name"),
-    "session_id": Field("metadata, trace_id", "", "the trace where metadata has no session"),
-    "start": Field("created_at", "", "Portkey's name"),
-    "model": Field("ai_model", "", "Portkey's name"),
-    "tenant": Field("metadata._user", "", "Portkey's name"),
-    "route": Field("ai_org, ai_provider", "", "the provider"),
-    "input_tokens": Field("req_units, response.usage", "tokens", "cached ones included"),
-    "cached_tokens": Field("response.usage", "tokens", "the provider's count"),
-    "cache_write_tokens": Field("response.usage", "tokens", "the provider's count"),
-    "output_tokens": Field("res_units, response.usage", "tokens", "Portkey's names"),
-    "e2e_us": Field("response_time", "ms", "Portkey's unit of it"),
-    "attempts": Field("retry_success_count", "", "retries and the first try", "derived"),
-    "streamed": Field("stream_mode", "", "Portkey's name"),
-    "status": Field("response_status_code", "", "HTTP status"),
-    "vantage": Field("", "", "the gateway's own log", "assumed"),
+    "request_id": Field("id", "", mark("Portkey's name")),
+    "session_id": Field("metadata, trace_id", "", mark("the trace where metadata has no session")),
+    "start": Field("created_at", "", mark("Portkey's name")),
+    "model": Field("ai_model", "", mark("Portkey's name")),
+    "tenant": Field("metadata._user", "", mark("Portkey's name")),
+    "route": Field("ai_org, ai_provider", "", mark("the provider")),
+    "input_tokens": Field("req_units, response.usage", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("response.usage", "tokens", mark("the provider's count")),
+    "cache_write_tokens": Field("response.usage", "tokens", mark("the provider's count")),
+    "output_tokens": Field("res_units, response.usage", "tokens", mark("Portkey's names")),
+    "e2e_us": Field("response_time", "ms", mark("Portkey's unit of it")),
+    "attempts": Field("retry_success_count", "", mark("retries and the first try"), "derived"),
+    "streamed": Field("stream_mode", "", mark("Portkey's name")),
+    "status": Field("response_status_code", "", mark("HTTP status")),
+    "vantage": Field("", "", mark("the gateway's own log"), "assumed"),
 }
 
 
@@ -52,7 +53,7 @@ def _recognise(head: Head) -> str | None:
                 "ai_org",
                 "ai_provider",
             }:
-                return f"ai_org or ai_provider, ai_model and response_time{where}"
+                return tr("ai_org or ai_provider, ai_model and response_time{where}", where=where)
     return None
 
 
@@ -113,7 +114,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Portkey logs no first token, no queue and no prefill time: measure the first token at the "
         "client, and export the field response, whose usage has the cached tokens"
     ),

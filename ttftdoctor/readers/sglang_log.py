@@ -20,6 +20,7 @@ from collections.abc import Callable
 import polars as pl
 
 from ttftdoctor import sglang
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
@@ -44,22 +45,22 @@ FIELDS = sglang.FIELDS | {
     "output_tokens": sglang.named("completion_tokens, output_len"),
     "queue_us": sglang.named("queue_time, queue_duration", "s, ms"),
     "ttft_us": sglang.named("first_token_latency", "s"),
-    "start": Field("request_received_ts", "s", "or the time of the line less e2e_latency"),
+    "start": Field("request_received_ts", "s", mark("or the time of the line less e2e_latency")),
     "prefill_us": sglang.PREFILL,
     "vantage": sglang.VANTAGE,
 }
 _ALONE = FIELDS | {
-    "start": Field("entry_time", "s", "when the scheduler got the request"),
+    "start": Field("entry_time", "s", mark("when the scheduler got the request")),
     "e2e_us": Field(
-        "queue_duration + forward_duration", "ms", "in the scheduler alone", "derived"
+        "queue_duration + forward_duration", "ms", mark("in the scheduler alone"), "derived"
     ),
-    "status": Field("", "", "lines are of finished requests", "assumed"),
+    "status": Field("", "", mark("lines are of finished requests"), "assumed"),
 }  # fmt: skip
-_COARSE = (
+_COARSE = mark(
     "without --enable-metrics an SGLang log has no arrival: starts are the time of the line, in "
     "whole seconds of local time, less the latency"
 )
-_NO_TTFT = "SGLang request time stats have no first-token time"
+_NO_TTFT = mark("SGLang request time stats have no first-token time")
 
 
 def _recognise(head: Head) -> str | None:
@@ -67,13 +68,15 @@ def _recognise(head: Head) -> str | None:
     if lines.str.contains_any(['"request.finished"', '"request.received"']).any():
         return None
     if lines.str.contains(f"{_FINISH}Generate", literal=True).any():
-        return "lines with Finish: obj=GenerateReqInput"
+        return tr("lines with Finish: obj=GenerateReqInput")
     if lines.str.contains(_STATS, literal=True).any():
-        return "ReqTimeStats lines"
+        return tr("ReqTimeStats lines")
     if lines.str.contains(f"{_RECEIVE}Generate", literal=True).any():
-        return "lines with Receive: obj=GenerateReqInput, and none of a finished request so far"
+        return tr("lines with Receive: obj=GenerateReqInput, and none of a finished request so far")
     if lines.str.contains(_BATCH).any():
-        return "Prefill batch and Decode batch lines: sums over batches, none of a single request"
+        return tr(
+            "Prefill batch and Decode batch lines: sums over batches, none of a single request"
+        )
     return None
 
 
@@ -184,10 +187,10 @@ def _requests(raw: Raw, queued: Callable[[Raw], pl.Expr] | None) -> Batch:
         .then(pl.lit("torn_line")),
     )
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
-    notes = [sglang.CLOCK] if frame["ttft_us"].count() else []
+    notes = [tr(sglang.CLOCK)] if frame["ttft_us"].count() else []
     used = frame["reject"].is_null() & (frame["status"] == "ok") & frame["start"].is_not_null()
     if (used & raw.frame["request_received_ts"].is_null()).any():
-        notes.append(_COARSE)
+        notes.append(tr(_COARSE))
     if not raw.frame["ids"].count():
         return Batch(frame, fields, tuple(notes))
     # Lists of ids that were cut in the middle have dots there, and are not among them.
@@ -223,7 +226,7 @@ def _from_stats(chunk: Raw) -> Batch:
         .then(pl.lit("decode_stage")),
     )
     fields = {k: v for k, v in _ALONE.items() if k in frame.columns and frame[k].count()}
-    return Batch(frame, fields, (_NO_TTFT,))
+    return Batch(frame, fields, (tr(_NO_TTFT),))
 
 
 READER = Reader(
@@ -232,7 +235,7 @@ READER = Reader(
     shapes=(Shape.TEXT,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "an SGLang server log names single requests only with --log-requests, and has their queue "
         "and first-token times only with --enable-metrics beside it"
     ),

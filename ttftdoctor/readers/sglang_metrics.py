@@ -14,6 +14,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor import sglang
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -26,12 +27,17 @@ FIELDS = sglang.FIELDS | {
     "streamed": sglang.named("obj.stream"),
     "prefill_us": sglang.PREFILL,
     "start": sglang.named("request_received_ts", "s"),
-    "ttft_us": Field("first_token_latency", "s", "from the handler's start to the first output"),
+    "ttft_us": Field(
+        "first_token_latency", "s", mark("from the handler's start to the first output")
+    ),
     "vantage": sglang.VANTAGE,
 }
 _STAMPED = {
     "ttft_us": Field(
-        "prefill_finished_ts - request_received_ts", "s", "end of prefill less arrival", "derived"
+        "prefill_finished_ts - request_received_ts",
+        "s",
+        mark("end of prefill less arrival"),
+        "derived",
     )
 }
 
@@ -42,12 +48,12 @@ def _recognise(head: Head) -> str | None:
             '"event"' in line and ('"request.finished"' in line or '"request.received"' in line)
             for line in head.lines
         )
-        return "lines with request.finished events behind a stamp" if found else None
+        return tr("lines with request.finished events behind a stamp") if found else None
     if any("request_parameters" in r and "e2e_latency" in r for r in head.records):
-        return "e2e_latency beside request_parameters"
+        return tr("e2e_latency beside request_parameters")
     events = [r for r in head.records if str(r.get("event", "")).startswith("request.")]
     if any("rid" in r or "obj" in r for r in events):
-        return "request.received and request.finished events"
+        return tr("request.received and request.finished events")
     return None
 
 
@@ -122,7 +128,7 @@ def _convert(chunk: Raw) -> Batch:
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     if raw.frame["first_token_latency"].count() == 0:
         fields = fields | {k: v for k, v in _STAMPED.items() if frame[k].count()}
-    return Batch(frame, fields, (sglang.CLOCK,))
+    return Batch(frame, fields, (tr(sglang.CLOCK),))
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -136,7 +142,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.TEXT),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "SGLang logs queue and first-token times only with --enable-metrics, and a session only "
         "if the client sends session_id, conversation_id or the header X-SMG-Routing-Key"
     ),

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -28,18 +29,22 @@ _STAMP = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"
 _STREAMS = {"generate_stream": True, "generate": False}
 
 FIELDS = {
-    "start": Field("timestamp - total_time", "", "the line is written at the end", "derived"),
-    "route": Field("span name", "", "which of the server's calls it was"),
+    "start": Field("timestamp - total_time", "", mark("the line is written at the end"), "derived"),
+    "route": Field("span name", "", mark("which of the server's calls it was")),
     "output_tokens": Field(
-        "inference_time / time_per_token", "tokens", "rounded to a whole number", "derived"
+        "inference_time / time_per_token", "tokens", mark("rounded to a whole number"), "derived"
     ),
-    "e2e_us": Field("total_time", "with its unit", "from the router's start to the end"),
-    "queue_us": Field("queue_time", "with its unit", "from queueing to the first batch"),
-    "status": Field("level, message", "", "Success, or an error"),
-    "streamed": Field("span name", "", "generate_stream streams, generate does not"),
-    "vantage": Field("", "", "the server's own log", "assumed"),
+    "e2e_us": Field(
+        "total_time", mark("with its unit"), mark("from the router's start to the end")
+    ),
+    "queue_us": Field(
+        "queue_time", mark("with its unit"), mark("from queueing to the first batch")
+    ),
+    "status": Field("level, message", "", mark("Success, or an error")),
+    "streamed": Field("span name", "", mark("generate_stream streams, generate does not")),
+    "vantage": Field("", "", mark("the server's own log"), "assumed"),
 }
-_NO_TTFT = (
+_NO_TTFT = mark(
     "TGI does not log the first token: it lies between validation_time + queue_time and total_time"
 )
 
@@ -52,13 +57,13 @@ def _is_ours(line: str) -> bool:
 def _recognise(head: Head) -> str | None:
     if head.shape is Shape.TEXT:
         found = any(_is_ours(line) for line in head.lines)
-        return "Success lines of text_generation_router" if found else None
+        return tr("Success lines of text_generation_router") if found else None
     for record in head.records:
         span = record.get("span")
         fields = span if isinstance(span, dict) else record
         target = str(record.get("target", ""))
         if target.startswith(_TARGET) and {"inference_time", "time_per_token"} <= fields.keys():
-            return "events of text_generation_router with inference_time"
+            return tr("events of text_generation_router with inference_time")
     return None
 
 
@@ -137,7 +142,7 @@ def _batch(raw: Raw) -> Batch:
         .when(done & pl.any_horizontal(total.is_null(), inference.is_null(), nanos.is_null()))
         .then(pl.lit("torn_line")),
     )
-    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (_NO_TTFT,))
+    return Batch(frame, {k: v for k, v in FIELDS.items() if frame[k].count()}, (tr(_NO_TTFT),))
 
 
 def _nanos(raw: Raw, name: str) -> pl.Expr:
@@ -163,7 +168,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.TEXT),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "TGI logs no first token, no prompt tokens and no session: measure at the client or the "
         "gateway (for example with guidellm or aiperf), and read the queue from this log"
     ),

@@ -20,9 +20,11 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, REJECT, Field
+from ttftdoctor.units import count, digits
 
 _OUTER = (
     "request_id", "status", "ctx_server", "disagg_server_arrival_time",
@@ -54,21 +56,29 @@ _ENGINES = {
 }
 
 FIELDS = {
-    "request_id": Field("request_id", "", "the engine's number, not the client's id"),
-    "start": Field("server_arrival_time", "s", "a steady clock of unknown origin: no date"),
-    "replica": Field("ctx_server", "", "the server of the prefill stage"),
+    "request_id": Field("request_id", "", mark("the engine's number, not the client's id")),
+    "start": Field("server_arrival_time", "s", mark("a steady clock of unknown origin: no date")),
+    "replica": Field("ctx_server", "", mark("the server of the prefill stage")),
     "ttft_us": Field(
-        "server_first_token_time - server_arrival_time", "s",
-        "or to first_token_time of the engine, where nothing was streamed", "derived",
+        "server_first_token_time - server_arrival_time",
+        "s",
+        mark("or to first_token_time of the engine, where nothing was streamed"),
+        "derived",
     ),
-    "e2e_us": Field("last_token_time - server_arrival_time", "s", "to the last token", "derived"),
-    "queue_us": Field("first_scheduled_time - arrival_time", "s", "in the engine", "derived"),
-    "prefill_us": Field("first_token_time - first_scheduled_time", "s", "in the engine", "derived"),
-    "decode_us": Field("last_token_time - first_token_time", "s", "in the engine", "derived"),
-    "status": Field("status, last_token_time", "", "records are of finished requests", "assumed"),
-    "vantage": Field("", "", "the server's own clock", "assumed"),
-}  # fmt: skip
-_NO_DATE = (
+    "e2e_us": Field(
+        "last_token_time - server_arrival_time", "s", mark("to the last token"), "derived"
+    ),
+    "queue_us": Field("first_scheduled_time - arrival_time", "s", mark("in the engine"), "derived"),
+    "prefill_us": Field(
+        "first_token_time - first_scheduled_time", "s", mark("in the engine"), "derived"
+    ),
+    "decode_us": Field("last_token_time - first_token_time", "s", mark("in the engine"), "derived"),
+    "status": Field(
+        "status, last_token_time", "", mark("records are of finished requests"), "assumed"
+    ),
+    "vantage": Field("", "", mark("the server's own clock"), "assumed"),
+}
+_NO_DATE = mark(
     "TensorRT-LLM metrics have no date and no tokens: starts count from an unknown origin, and "
     "prefill cannot be set against the length of prompts"
 )
@@ -85,9 +95,9 @@ def _split(record: Mapping[str, Any]) -> bool:
 
 def _recognise(head: Head) -> str | None:
     if any(_timed(record) for record in head.records):
-        return "records with perf_metrics.timing_metrics"
+        return tr("records with perf_metrics.timing_metrics")
     if any(_split(record) for record in head.records):
-        return "records with ctx_perf_metrics and gen_perf_metrics"
+        return tr("records with ctx_perf_metrics and gen_perf_metrics")
     return None
 
 
@@ -160,7 +170,7 @@ def _convert(chunk: Raw) -> Batch:
         pl.lit("server").alias("vantage"),
         REJECT,
     )
-    notes = [_NO_DATE]
+    notes = [tr(_NO_DATE)]
     blocks = _blocks(raw)
     if blocks is not None:
         notes.append(blocks)
@@ -179,10 +189,12 @@ def _blocks(raw: Raw) -> str | None:
     ).row(0)
     if reused + missed == 0:
         return None
-    return (
-        f"TensorRT-LLM reused {reused:,} of {reused + missed:,} cache blocks of the prompts "
-        f"({reused / (reused + missed):.1%}); tokens_per_block of the server says how many tokens"
-    )
+    part = f"{digits(100 * reused / (reused + missed), 1)}%"
+    return tr(
+        "TensorRT-LLM reused {reused} of {all} cache blocks of the prompts ({share}); "
+        "tokens_per_block of the server says how many tokens",
+        reused=count(reused), all=count(reused + missed), share=part,
+    )  # fmt: skip
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -196,7 +208,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "TensorRT-LLM metrics need return_perf_metrics: true and perf_metrics_max_requests above 0 "
         "in the server's YAML, and have no tokens and no session: only the request trace "
         "(TRTLLM_REQUEST_TRACE_DIR) or a client's log has those"

@@ -17,6 +17,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -56,10 +57,10 @@ def _is_sglang(head: Head) -> bool:
 
 def _recognise(head: Head) -> str | None:
     if _is_detailed(head):
-        return "runs with the arrays ttfts and input_lens"
+        return tr("runs with the arrays ttfts and input_lens")
     averages = {"mean_ttft_ms", "median_ttft_ms"} & set(head.columns)
     if averages and {"completed", "duration"} <= set(head.columns):
-        return "benchmark runs with averages only"
+        return tr("benchmark runs with averages only")
     return None
 
 
@@ -182,29 +183,33 @@ def _convert(raw: Raw, settings: tuple[str, ...], warm: tuple[str, ...], sglang:
 
 
 def _fields(have: list[str], sglang: bool) -> dict[str, Field]:
-    why = "from sending to the first chunk; a wait for a place at the client is not in it"
+    why = mark("from sending to the first chunk; a wait for a place at the client is not in it")
     fields = {
         "ttft_us": Field("ttfts", "s", why),
-        "input_tokens": Field("input_lens", "tokens", "the server's count where it sent one"),
-        "output_tokens": Field("output_lens", "tokens", "the first token is counted"),
-        "model": Field("model_id", "", "one model a run"),
-        "status": Field("errors, ttfts, output_lens", "", "failures keep their place", "derived"),
-        "streamed": Field("itls", "", "a gap between chunks shows a stream", "inferred"),
+        "input_tokens": Field("input_lens", "tokens", mark("the server's count where it sent one")),
+        "output_tokens": Field("output_lens", "tokens", mark("the first token is counted")),
+        "model": Field("model_id", "", mark("one model a run")),
+        "status": Field(
+            "errors, ttfts, output_lens", "", mark("failures keep their place"), "derived"
+        ),
+        "streamed": Field("itls", "", mark("a gap between chunks shows a stream"), "inferred"),
     }
     ends = [c for c in ("latencies", "e2els") if c in have]
     if ends:
-        fields["e2e_us"] = Field(ends[0], "s", "from sending to the last chunk")
+        fields["e2e_us"] = Field(ends[0], "s", mark("from sending to the last chunk"))
     else:
-        fields["e2e_us"] = Field("ttfts + itls", "s", "first chunk and the gaps after", "derived")
+        fields["e2e_us"] = Field(
+            "ttfts + itls", "s", mark("first chunk and the gaps after"), "derived"
+        )
     if "start_times" in have:
-        fields["start"] = Field("start_times", "s", "a clock of unknown origin: no date")
+        fields["start"] = Field("start_times", "s", mark("a clock of unknown origin: no date"))
     if "cached_tokens" in have:
-        because = "from --cache-report" if sglang else "as the server reported"
+        because = mark("from --cache-report") if sglang else mark("as the server reported")
         fields["cached_tokens"] = Field("cached_tokens", "tokens", because)
     if "server_queue_times" in have:
-        fields["queue_us"] = Field("server_queue_times", "s", "as the server reported")
+        fields["queue_us"] = Field("server_queue_times", "s", mark("as the server reported"))
     if "server_ttfts" in have:
-        fields["prefill_us"] = Field("server_ttfts", "s", "without the server's queue")
+        fields["prefill_us"] = Field("server_ttfts", "s", mark("without the server's queue"))
     return fields
 
 
@@ -213,24 +218,31 @@ def _notes(runs: pl.DataFrame, have: list[str], settings: tuple[str, ...]) -> tu
     notes = []
     if measured.height > 1:
         varied = [
-            f"{key} ({measured[key].n_unique()} values)"
+            tr("{setting} ({n} values)", setting=key, n=measured[key].n_unique())
             for key in settings
             if measured[key].n_unique() > 1
         ]
-        text = ", ".join(varied) or "no setting that was saved"
         notes.append(
-            f"the file holds {measured.height} benchmark runs, which differ in {text}; all are "
-            "read as one log"
+            tr(
+                "the file holds {n} benchmark runs, which differ in {settings}; all are read as "
+                "one log",
+                n=measured.height,
+                settings=tr(", ").join(varied) or tr("no setting that was saved"),
+            )
         )
     if "queue_times" in have:
         notes.append(
-            "queue_times is the wait for a place at the benchmark client, not at the server; it is "
-            "not used"
+            tr(
+                "queue_times is the wait for a place at the benchmark client, not at the server; "
+                "it is not used"
+            )
         )
     if "start_times" not in have:
-        notes.append("the benchmark result has no start times: load at arrival cannot be told")
+        notes.append(tr("the benchmark result has no start times: load at arrival cannot be told"))
     elif measured.height > 1:
-        notes.append("start_times of different runs lie on one clock only if one machine ran them")
+        notes.append(
+            tr("start_times of different runs lie on one clock only if one machine ran them")
+        )
     return tuple(notes)
 
 
@@ -240,7 +252,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "a benchmark result has no sessions and no prompts; single requests are in it only with "
         "--save-detailed (SGLang: --output-details, and --cache-report for cached tokens)"
     ),

@@ -25,6 +25,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import Field
@@ -50,9 +51,9 @@ _BESIDE = {
 }  # fmt: skip
 _RESPONSE = ("id", "object", "created", "model", "usage", "metrics", "error")
 
-_QUEUED = "difference of two stamps of the engine's monotonic clock"
-_CREATED = "vLLM responses say in whole seconds when they were begun: arrivals are coarse"
-_FRONT = (
+_QUEUED = mark("difference of two stamps of the engine's monotonic clock")
+_CREATED = mark("vLLM responses say in whole seconds when they were begun: arrivals are coarse")
+_FRONT = mark(
     "the TTFT is what the engine took, from its queue to the first token: reading the request and "
     "sending the answer are not in it"
 )
@@ -78,11 +79,13 @@ def _kind(head: Head) -> str:
 
 
 def _recognise(head: Head) -> str | None:
-    return {
-        "v1": "queued_ts, scheduled_ts and first_token_ts of a vLLM engine",
-        "v0": "arrival_time, first_scheduled_time and first_token_time of a vLLM engine",
-        "sent": "responses with metrics.queue_time_ms and metrics.time_to_first_token_ms",
-    }.get(_kind(head))
+    kinds = {
+        "v1": mark("queued_ts, scheduled_ts and first_token_ts of a vLLM engine"),
+        "v0": mark("arrival_time, first_scheduled_time and first_token_time of a vLLM engine"),
+        "sent": mark("responses with metrics.queue_time_ms and metrics.time_to_first_token_ms"),
+    }
+    found = kinds.get(_kind(head))
+    return None if found is None else tr(found)
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -129,7 +132,7 @@ def _beside_fields(raw: Raw) -> dict[str, Field]:
         used = [p for p in places if raw.has(p) and raw.frame[p].count()]
         if used:
             unit = "tokens" if name.endswith("_tokens") else ""
-            fields[name] = Field(", ".join(used), unit, "as the dump has it")
+            fields[name] = Field(", ".join(used), unit, mark("as the dump has it"))
     return fields
 
 
@@ -153,21 +156,24 @@ def _monotonic(chunk: Raw) -> Batch:
         "vantage": pl.lit("server"),
     }
     fields = _beside_fields(raw) | {
-        "start": Field("arrival_time", "s since 1970", "the engine's name"),
+        "start": Field("arrival_time", mark("s since 1970"), mark("the engine's name")),
         "ttft_us": Field("first_token_ts - queued_ts", "s", _QUEUED, "derived"),
         "e2e_us": Field("last_token_ts - queued_ts", "s", _QUEUED, "derived"),
         "queue_us": Field("scheduled_ts - queued_ts", "s", _QUEUED, "derived"),
         "prefill_us": Field("first_token_ts - scheduled_ts", "s", _QUEUED, "derived"),
         "decode_us": Field("last_token_ts - first_token_ts", "s", _QUEUED, "derived"),
-        "status": Field("first_token_ts", "", "0 where no token came", "inferred"),
-        "vantage": Field("", "", "the engine's own clock", "assumed"),
+        "status": Field("first_token_ts", "", mark("0 where no token came"), "inferred"),
+        "vantage": Field("", "", mark("the engine's own clock"), "assumed"),
     }
-    notes: tuple[str, ...] = (_FRONT,)
+    notes: tuple[str, ...] = (tr(_FRONT),)
     if raw.frame["first_token_latency"].count():
-        why = "from the arrival to the first token"
-        fields["ttft_us"] = Field("first_token_latency", "s", why)
+        fields["ttft_us"] = Field(
+            "first_token_latency", "s", mark("from the arrival to the first token")
+        )
         source = "first_token_latency + last_token_ts - first_token_ts"
-        fields["e2e_us"] = Field(source, "s", f"{why}, and what came after", "derived")
+        fields["e2e_us"] = Field(
+            source, "s", mark("from the arrival to the first token, and what came after"), "derived"
+        )
         notes = ()
     return _batch(raw, columns, fields, notes)
 
@@ -187,16 +193,16 @@ def _epoch(chunk: Raw) -> Batch:
         "status": pl.when(first.is_not_null()).then(pl.lit("ok")).otherwise(pl.lit("aborted")),
         "vantage": pl.lit("server"),
     }
-    why = "difference of two stamps"
+    why = mark("difference of two stamps")
     fields = _beside_fields(raw) | {
-        "start": Field("arrival_time", "s since 1970", "the engine's name"),
+        "start": Field("arrival_time", mark("s since 1970"), mark("the engine's name")),
         "ttft_us": Field("first_token_time - arrival_time", "s", why, "derived"),
         "e2e_us": Field("last_token_time - arrival_time", "s", why, "derived"),
-        "queue_us": Field("time_in_queue", "s", "from arrival to the first schedule"),
+        "queue_us": Field("time_in_queue", "s", mark("from arrival to the first schedule")),
         "prefill_us": Field("first_token_time - first_scheduled_time", "s", why, "derived"),
         "decode_us": Field("last_token_time - first_token_time", "s", why, "derived"),
-        "status": Field("first_token_time", "", "null where no token came", "inferred"),
-        "vantage": Field("", "", "the engine's own clock", "assumed"),
+        "status": Field("first_token_time", "", mark("null where no token came"), "inferred"),
+        "vantage": Field("", "", mark("the engine's own clock"), "assumed"),
     }
     return _batch(raw, columns, fields, ())
 
@@ -228,29 +234,33 @@ def _sent(raw: Raw) -> Batch:
         "vantage": pl.lit("server"),
     }
     fields = {
-        "request_id": Field("id", "", "vLLM's name"),
-        "start": Field("created", "s since 1970", "whole seconds: arrivals are coarse"),
-        "model": Field("model", "", "vLLM's name"),
-        "input_tokens": Field("usage.prompt_tokens", "tokens", "cached ones are in it"),
+        "request_id": Field("id", "", mark("vLLM's name")),
+        "start": Field("created", mark("s since 1970"), mark("whole seconds: arrivals are coarse")),
+        "model": Field("model", "", mark("vLLM's name")),
+        "input_tokens": Field("usage.prompt_tokens", "tokens", mark("cached ones are in it")),
         "cached_tokens": Field(
-            "usage.prompt_tokens_details.cached_tokens", "tokens", "as the engine reported"
+            "usage.prompt_tokens_details.cached_tokens", "tokens", mark("as the engine reported")
         ),
-        "output_tokens": Field("usage.completion_tokens", "tokens", "vLLM's name"),
+        "output_tokens": Field("usage.completion_tokens", "tokens", mark("vLLM's name")),
         "ttft_us": Field(
-            "metrics.queue_time_ms + metrics.time_to_first_token_ms", "ms",
-            "the latter starts when the request is scheduled", "derived",
+            "metrics.queue_time_ms + metrics.time_to_first_token_ms",
+            "ms",
+            mark("the latter starts when the request is scheduled"),
+            "derived",
         ),
-        "e2e_us": Field("the same + metrics.generation_time_ms", "ms", "to the end", "derived"),
-        "queue_us": Field("metrics.queue_time_ms", "ms", "vLLM's name"),
-        "prefill_us": Field("metrics.time_to_first_token_ms", "ms", "without the queue"),
-        "decode_us": Field("metrics.generation_time_ms", "ms", "first to last token"),
-        "status": Field("error", "", "set where the call failed"),
-        "streamed": Field("object", "", "a chunk belongs to a stream"),
-        "vantage": Field("", "", "the engine's own figures", "assumed"),
-    }  # fmt: skip
+        "e2e_us": Field(
+            "the same + metrics.generation_time_ms", "ms", mark("to the end"), "derived"
+        ),
+        "queue_us": Field("metrics.queue_time_ms", "ms", mark("vLLM's name")),
+        "prefill_us": Field("metrics.time_to_first_token_ms", "ms", mark("without the queue")),
+        "decode_us": Field("metrics.generation_time_ms", "ms", mark("first to last token")),
+        "status": Field("error", "", mark("set where the call failed")),
+        "streamed": Field("object", "", mark("a chunk belongs to a stream")),
+        "vantage": Field("", "", mark("the engine's own figures"), "assumed"),
+    }
     piece = ~failed & usage.is_null() & raw.text("metrics").is_null()
     reject = pl.when(piece).then(pl.lit("not_final"))
-    return _batch(raw, columns, fields, (_FRONT, _CREATED), reject)
+    return _batch(raw, columns, fields, (tr(_FRONT), tr(_CREATED)), reject)
 
 
 def _batch(
@@ -270,7 +280,7 @@ READER = Reader(
     shapes=(Shape.JSON, Shape.CSV, Shape.PARQUET),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "vLLM's figures of a request have no session; cached tokens are in the usage only with "
         "--enable-prompt-tokens-details, and a stream has the figures only with include_usage"
     ),

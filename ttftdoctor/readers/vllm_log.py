@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
@@ -58,16 +59,16 @@ _RECORD = ("asctime", "levelname", "message")
 _LEAP = 1972
 _ORIGIN_US = 63_072_000_000_000
 
-_CUT = (
+_CUT = mark(
     "some prompts of the vLLM log are cut (--max-log-len): their length is not known, and their "
     "blocks are those of the head"
 )
-_NO_YEAR = (
+_NO_YEAR = mark(
     "vLLM stamps its lines without a year: starts count from the first of January, in whole "
     "seconds of local time"
 )
-_LOCAL = "vLLM stamps its lines in local time, taken as UTC unless a time zone is named"
-_NO_TTFT = "a vLLM log has no first-token times"
+_LOCAL = mark("vLLM stamps its lines in local time, taken as UTC unless a time zone is named")
+_NO_TTFT = mark("a vLLM log has no first-token times")
 
 
 def _texts(head: Head) -> pl.Series:
@@ -82,16 +83,16 @@ def _recognise(head: Head) -> str | None:
     if lines.str.contains_any(_FOREIGN).any():
         return None
     if lines.str.contains(r"\bReceived request \S+: (?:prompt|params): ").any():
-        return "Received request lines of vLLM"
+        return tr("Received request lines of vLLM")
     ends = lines.str.contains(_ADDED) | lines.str.contains(_FINISHED)
     if (ends | lines.str.contains(_DONE)).any():
-        return "Added, Finished or Generated lines of vLLM requests"
+        return tr("Added, Finished or Generated lines of vLLM requests")
     if lines.str.contains(_LOOKUP).any():
-        return "look-up lines of LMCache"
+        return tr("look-up lines of LMCache")
     if lines.str.contains(_AVERAGES, literal=True).any():
-        return "Avg prompt throughput lines of vLLM: averages, none of a single request so far"
+        return tr("Avg prompt throughput lines of vLLM: averages, none of a single request so far")
     if lines.str.contains(_MANAGER).any():
-        return "LMCache lines, none of a single request so far"
+        return tr("LMCache lines, none of a single request so far")
     return None
 
 
@@ -261,9 +262,9 @@ def _convert(chunk: Raw) -> Batch:
     headless = pl.when(~pl.col("started") & ~pl.col("known")).then(pl.lit("no_arrival"))
     frame = raw.select(columns, reject=headless)
     fields = _fields(frame, found, dated)
-    notes = [_NO_TTFT, _LOCAL if dated else _NO_YEAR]
+    notes = [tr(_NO_TTFT), tr(_LOCAL if dated else _NO_YEAR)]
     if found["cut"].any():
-        notes.append(_CUT)
+        notes.append(tr(_CUT))
     where = Where(**{c: Place(c) for c in ("ids", "prompt") if found[c].count()})
     if not where.places:
         return Batch(frame, fields, tuple(notes))
@@ -286,27 +287,38 @@ def _with_unread(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _fields(frame: pl.DataFrame, found: pl.DataFrame, dated: bool) -> dict[str, Field]:
-    when = "local time" if dated else "no year: counts from the first of January"
+    when = mark("local time") if dated else mark("no year: counts from the first of January")
     fields = {
-        "request_id": Field("request", "", "vLLM's id"),
-        "session_id": Field("JSON body: session_id", "", "as the client sent it"),
-        "start": Field("Received request", when, "whole seconds: arrivals are coarse"),
-        "input_tokens": Field("prompt_token_ids", "tokens", "as many as there are ids", "derived"),
+        "request_id": Field("request", "", mark("vLLM's id")),
+        "session_id": Field("JSON body: session_id", "", mark("as the client sent it")),
+        "start": Field("Received request", when, mark("whole seconds: arrivals are coarse")),
+        "input_tokens": Field(
+            "prompt_token_ids", "tokens", mark("as many as there are ids"), "derived"
+        ),
         "cached_tokens": Field(
-            "LMCache: computed tokens, need to load", "tokens",
-            "the engine's prefix and what LMCache adds to it", "derived",
+            "LMCache: computed tokens, need to load",
+            "tokens",
+            mark("the engine's prefix and what LMCache adds to it"),
+            "derived",
         ),
         "e2e_us": Field(
-            "Generated response - Received request", "s", "to a second more or less", "derived"
+            "Generated response - Received request",
+            "s",
+            mark("to a second more or less"),
+            "derived",
         ),
-        "status": Field("last line of the request", "", "finished, aborted or failed"),
-        "streamed": Field("Generated response", "", "streaming complete, or not"),
-        "vantage": Field("", "", "the server's own log", "assumed"),
-    }  # fmt: skip
+        "status": Field("last line of the request", "", mark("finished, aborted or failed")),
+        "streamed": Field("Generated response", "", mark("streaming complete, or not")),
+        "vantage": Field("", "", mark("the server's own log"), "assumed"),
+    }
     if found["total"].count():
-        fields["input_tokens"] = Field("LMCache: Total tokens", "tokens", "at the first look-up")
+        fields["input_tokens"] = Field(
+            "LMCache: Total tokens", "tokens", mark("at the first look-up")
+        )
         if not found["came"].count():
-            fields["start"] = Field("LMCache: Reqid line", when, "when it was first scheduled")
+            fields["start"] = Field(
+                "LMCache: Reqid line", when, mark("when it was first scheduled")
+            )
     return {k: v for k, v in fields.items() if frame[k].count()}
 
 
@@ -316,7 +328,7 @@ READER = Reader(
     shapes=(Shape.TEXT, Shape.JSON),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "a vLLM log names single requests only with --enable-log-requests, and never their first "
         "token: send spans (--otlp-traces-endpoint), or keep responses with "
         "--enable-per-request-metrics"

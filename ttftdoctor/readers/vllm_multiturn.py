@@ -17,6 +17,7 @@ from __future__ import annotations
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of
 from ttftdoctor.sources import Head, Shape
@@ -30,17 +31,19 @@ _NEEDED = {"ttft_ms", "latency_ms", "input_num_turns", "conversation_id"}
 _CLAMP_US = 100
 
 FIELDS = {
-    "session_id": Field("conversation_id", "", "a conversation of the data set, sent once"),
-    "turn": Field("(input_num_turns + 1) / 2", "", "messages come in pairs", "derived"),
-    "start": Field("start_time_ms", "ms", "a clock of unknown origin: no date"),
-    "input_tokens": Field("input_num_tokens", "tokens", "counted without the chat template"),
-    "output_tokens": Field("output_num_tokens", "tokens", "counted by the client"),
-    "ttft_us": Field("ttft_ms", "ms", "from sending to the first token, as the tool corrects it"),
-    "e2e_us": Field("latency_ms", "ms", "from sending to the end"),
-    "streamed": Field("", "", "the tool asks for streams only", "assumed"),
-    "vantage": Field("", "", "the load generator's own clock", "assumed"),
+    "session_id": Field("conversation_id", "", mark("a conversation of the data set, sent once")),
+    "turn": Field("(input_num_turns + 1) / 2", "", mark("messages come in pairs"), "derived"),
+    "start": Field("start_time_ms", "ms", mark("a clock of unknown origin: no date")),
+    "input_tokens": Field("input_num_tokens", "tokens", mark("counted without the chat template")),
+    "output_tokens": Field("output_num_tokens", "tokens", mark("counted by the client")),
+    "ttft_us": Field(
+        "ttft_ms", "ms", mark("from sending to the first token, as the tool corrects it")
+    ),
+    "e2e_us": Field("latency_ms", "ms", mark("from sending to the end")),
+    "streamed": Field("", "", mark("the tool asks for streams only"), "assumed"),
+    "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
-_NOTE = (
+_NOTE = mark(
     "approx_cached_percent is the share of history in a prompt, not what the server reused; it is "
     "not used"
 )
@@ -48,8 +51,8 @@ _NOTE = (
 
 def _recognise(head: Head) -> str | None:
     if set(head.columns) >= _NEEDED:
-        return "ttft_ms and latency_ms beside input_num_turns"
-    return "averages of rounds" if _is_average(head) else None
+        return tr("ttft_ms and latency_ms beside input_num_turns")
+    return tr("averages of rounds") if _is_average(head) else None
 
 
 def _is_average(head: Head) -> bool:
@@ -73,7 +76,7 @@ def _convert(raw: Raw) -> Batch:
         },
         set_aside=pl.when(ttft == _CLAMP_US).then(pl.lit("ttft_clamped")),
     )
-    return batch_of(frame, FIELDS, (_NOTE,), raw=raw)
+    return batch_of(frame, FIELDS, (tr(_NOTE),), raw=raw)
 
 
 def _plan(head: Head, options: Options) -> Plan:
@@ -94,7 +97,7 @@ READER = Reader(
     (Shape.JSON, Shape.CSV, Shape.PARQUET),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "the multi-turn benchmark leaves out failed requests and knows no cached tokens: start "
         "vLLM with --enable-prompt-tokens-details and log the answers' usage for those"
     ),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Prompts
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.reading import batch_of, page_of, pages, plan_of
@@ -26,27 +27,27 @@ _TEXTS = (
 )  # fmt: skip
 
 FIELDS = {
-    "request_id": Field("id", "", "Weave's name"),
-    "session_id": Field("thread_id", "", "Weave's name"),
-    "start": Field("started_at", "", "Weave's name"),
-    "model": Field("summary.usage", "", "the model its usage is kept under"),
-    "route": Field("op_name", "", "the traced function"),
-    "input_tokens": Field("summary.usage", "tokens", "cached ones included"),
-    "cached_tokens": Field("summary.usage", "tokens", "the provider's count"),
-    "cache_write_tokens": Field("summary.usage", "tokens", "the provider's count"),
-    "output_tokens": Field("summary.usage", "tokens", "the provider's count"),
-    "reasoning_tokens": Field("summary.usage", "tokens", "the provider's count"),
-    "ttft_us": Field("output.time_to_first_token", "s", "Weave's unit of it"),
-    "e2e_us": Field("ended_at - started_at", "", "end less start", "derived"),
-    "status": Field("exception", "", "a call with an exception failed"),
-    "vantage": Field("", "", "stamps of the traced application", "assumed"),
+    "request_id": Field("id", "", mark("Weave's name")),
+    "session_id": Field("thread_id", "", mark("Weave's name")),
+    "start": Field("started_at", "", mark("Weave's name")),
+    "model": Field("summary.usage", "", mark("the model its usage is kept under")),
+    "route": Field("op_name", "", mark("the traced function")),
+    "input_tokens": Field("summary.usage", "tokens", mark("cached ones included")),
+    "cached_tokens": Field("summary.usage", "tokens", mark("the provider's count")),
+    "cache_write_tokens": Field("summary.usage", "tokens", mark("the provider's count")),
+    "output_tokens": Field("summary.usage", "tokens", mark("the provider's count")),
+    "reasoning_tokens": Field("summary.usage", "tokens", mark("the provider's count")),
+    "ttft_us": Field("output.time_to_first_token", "s", mark("Weave's unit of it")),
+    "e2e_us": Field("ended_at - started_at", "", mark("end less start"), "derived"),
+    "status": Field("exception", "", mark("a call with an exception failed")),
+    "vantage": Field("", "", mark("stamps of the traced application"), "assumed"),
 }
 
 
 def _recognise(head: Head) -> str | None:
     for where, records in pages(head, "calls"):
         if any({"op_name", "started_at", "summary"} <= record.keys() for record in records):
-            return f"op_name, started_at and summary{where}"
+            return tr("op_name, started_at and summary{where}", where=where)
     return None
 
 
@@ -110,7 +111,7 @@ READER = Reader(
     shapes=(Shape.JSON,),
     recognise=_recognise,
     plan=_plan,
-    lacks=(
+    lacks=mark(
         "Weave has no queue and no prefill time, and a first token only of streamed OpenAI calls "
         "(stream=True with stream_options.include_usage)"
     ),

@@ -18,6 +18,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, Field
@@ -42,7 +43,7 @@ def _recognise(head: Head) -> str | None:
         return None
     seen = {key for entry in entries for key in entry}
     if {"t", "type", "in", "out", "hash_ids"} <= seen:
-        return "a session with requests that have in, out and hash_ids"
+        return tr("a session with requests that have in, out and hash_ids")
     return None
 
 
@@ -121,30 +122,41 @@ def _convert(raw: Raw, name: str, block: int, salt: int) -> Batch:
         }
     )
     fields = {
-        "session_id": Field("id, agent_id", "", "the file; a sub-agent is a session of its own"),
-        "turn": Field("requests", "", "place in the session", "derived"),
-        "start": Field("t", "s", "from the start of the session: no date"),
-        "model": Field("model", "", "as asked for"),
-        "input_tokens": Field("in", "tokens", "cached ones are in it"),
-        "output_tokens": Field("out", "tokens", "of the answer"),
-        "ttft_us": Field("ttft", "s", "at the proxy, in steps of 10 ms; only where it was caught"),
-        "e2e_us": Field("api_time", "s", "the whole call"),
-        "streamed": Field("type", "", "n is not streamed"),
+        "session_id": Field(
+            "id, agent_id", "", mark("the file; a sub-agent is a session of its own")
+        ),
+        "turn": Field("requests", "", mark("place in the session"), "derived"),
+        "start": Field("t", "s", mark("from the start of the session: no date")),
+        "model": Field("model", "", mark("as asked for")),
+        "input_tokens": Field("in", "tokens", mark("cached ones are in it")),
+        "output_tokens": Field("out", "tokens", mark("of the answer")),
+        "ttft_us": Field(
+            "ttft", "s", mark("at the proxy, in steps of 10 ms; only where it was caught")
+        ),
+        "e2e_us": Field("api_time", "s", mark("the whole call")),
+        "streamed": Field("type", "", mark("n is not streamed")),
         "prefix_blocks": Field(
-            "hash_ids", "", "ids chain and hold inside one file only: made different for each file",
+            "hash_ids",
+            "",
+            mark("ids chain and hold inside one file only: made different for each file"),
             "derived" if salt else "logged",
         ),
-        "block_tokens": Field("block_size", "tokens", "a partial last block has no id"),
-    }  # fmt: skip
+        "block_tokens": Field("block_size", "tokens", mark("a partial last block has no id")),
+    }
     notes = [
-        "the trace says nothing of cached tokens: what prompts share is known, what the provider "
-        "reused is not"
+        tr(
+            "the trace says nothing of cached tokens: what prompts share is known, what the "
+            "provider reused is not"
+        )
     ]
     nests = int(raw.frame["requests"].is_not_null().sum())
     if nests:
         notes.append(
-            f"sub-agent entries: {nests}; their requests are read as sessions of their own, "
-            "each started at its entry"
+            tr(
+                "sub-agent entries: {n}; their requests are read as sessions of their own, each "
+                "started at its entry",
+                n=nests,
+            )
         )
     return Batch(frame, fields, tuple(notes))
 
@@ -155,7 +167,7 @@ READER = Reader(
     (Shape.JSON,),
     _recognise,
     _plan,
-    lacks=(
+    lacks=mark(
         "these traces have the time to first token of some requests only, and no cached tokens; "
         "replay one (kv-cache-tester trace_replay_tester.py) for more"
     ),

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import listed, mark, tr
 from ttftdoctor.treatment import Treatment
 from ttftdoctor.units import share
 
@@ -37,7 +38,8 @@ class Remedy:
     present. ``fits`` says whether the log knows enough to predict it. ``acts_on`` names the
     accounts of the ledger that it can shrink: where they are small, there is little to gain, and
     :func:`why_little` says so. ``doubt`` says why the gain may not come at all, or None;
-    ``spoilt`` why, with this primary cause, nothing comes of it.
+    ``spoilt`` why, with this primary cause, nothing comes of it. ``title``, ``assumptions`` and
+    ``cost`` are marked, and translated where a gain is told.
     """
 
     id: str
@@ -58,13 +60,13 @@ class Remedy:
 LITTLE = 0.02
 
 _WORDS = {
-    "fixed": "the constant part",
-    "queue_behind_repeated": "waiting behind repeated prefill",
-    "queue_behind_new": "waiting behind new prefill",
-    "queue_other": "waiting for slots and steps",
-    "prefill_repeated": "prefill of repeated tokens",
-    "prefill_new": "prefill of new tokens",
-    "unexplained": "what nothing explains",
+    "fixed": mark("the constant part"),
+    "queue_behind_repeated": mark("waiting behind repeated prefill"),
+    "queue_behind_new": mark("waiting behind new prefill"),
+    "queue_other": mark("waiting for slots and steps"),
+    "prefill_repeated": mark("prefill of repeated tokens"),
+    "prefill_new": mark("prefill of new tokens"),
+    "unexplained": mark("what nothing explains"),
 }
 
 
@@ -74,18 +76,19 @@ def why_little(remedy: Remedy, evidence: Evidence, gain: float) -> str | None:
     if gain >= LITTLE or row is None or row.ttft_mean_s <= 0:
         return None
     if gain <= -LITTLE:
-        return "it would make things slower: what it moves or adds weighs more than what it saves"
+        return tr(
+            "it would make things slower: what it moves or adds weighs more than what it saves"
+        )
     parts = {name: max(row.accounts[name], 0.0) / row.ttft_mean_s for name in row.accounts}
-    words = _joined([_WORDS[name] for name in remedy.acts_on])
+    words = listed([tr(_WORDS[name]) for name in remedy.acts_on])
     acted = sum(parts[name] for name in remedy.acts_on)
     most = max(parts, key=lambda name: parts[name])
     if acted < 0.1 and most not in remedy.acts_on:
-        return (
-            f"no gain: it acts on {words}, {share(acted)} of the mean TTFT; "
-            f"most is {_WORDS[most]} ({share(parts[most])})"
-        )
-    return f"no gain: {words} make up {share(acted)} of the mean TTFT, but it would not shrink them"
-
-
-def _joined(words: list[str]) -> str:
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+        return tr(
+            "no gain: it acts on {accounts}, {acted} of the mean TTFT; most is {most} ({part})",
+            accounts=words, acted=share(acted), most=tr(_WORDS[most]), part=share(parts[most]),
+        )  # fmt: skip
+    return tr(
+        "no gain: {accounts} make up {acted} of the mean TTFT, but it would not shrink them",
+        accounts=words, acted=share(acted),
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -22,7 +23,7 @@ def doubt(evidence: Evidence) -> str | None:
     attempts = evidence.attempts
     if attempts is None or (attempts.rate_limited == 0 and attempts.near_n == 0):
         return None
-    return (
+    return tr(
         "a limit refused requests: only what clients wait beyond its own pace goes away, and the "
         "log does not say how much that is"
     )
@@ -31,10 +32,10 @@ def doubt(evidence: Evidence) -> str | None:
 REMEDY = Remedy(
     id="backoff_fix",
     order=100,
-    title="Fail fast on retries",
+    title=mark("Fail fast on retries"),
     treat=treat,
-    assumptions=("requests that were retried cost what the others cost",),
-    cost="a first-token deadline and health checks on upstreams",
+    assumptions=(mark("requests that were retried cost what the others cost"),),
+    cost=mark("a first-token deadline and health checks on upstreams"),
     helps=("retry_or_ratelimit",),
     acts_on=("unexplained",),
     always=False,

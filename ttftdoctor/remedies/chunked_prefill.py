@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,13 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="chunked_prefill",
     order=60,
-    title="Chunked prefill",
+    title=mark("Chunked prefill"),
     treat=treat,
     assumptions=(
-        "each step shares prefill out equally among all requests that are there",
-        "the total work stays: who waits changes; short prompts gain what long ones lose",
+        mark("each step shares prefill out equally among all requests that are there"),
+        mark("the total work stays: who waits changes; short prompts gain what long ones lose"),
     ),
-    cost="a little throughput; long prompts finish later",
+    cost=mark("a little throughput; long prompts finish later"),
     helps=("queueing_saturation", "organic_long_input"),
     acts_on=("queue_behind_repeated", "queue_behind_new"),
     always=True,

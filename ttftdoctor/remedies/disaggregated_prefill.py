@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,16 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="disaggregated_prefill",
     order=70,
-    title="Separate prefill and decode pools",
+    title=mark("Separate prefill and decode pools"),
     treat=treat,
     assumptions=(
-        "as many replicas as now prefill, and others decode: slots and steps are no longer shared",
-        "the total prefill work stays: who waits changes; moving the KV cache costs nothing",
+        mark(
+            "as many replicas as now prefill, and others decode: slots and steps are no longer "
+            "shared"
+        ),
+        mark("the total prefill work stays: who waits changes; moving the KV cache costs nothing"),
     ),
-    cost="a second pool and the transfer of the KV cache; the total work stays",
+    cost=mark("a second pool and the transfer of the KV cache; the total work stays"),
     helps=("decode_contention",),
     acts_on=("queue_other",),
     always=True,

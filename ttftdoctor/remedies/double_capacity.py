@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,14 +21,19 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="double_capacity",
     order=80,
-    title="Double capacity",
+    title=mark("Double capacity"),
     treat=treat,
     assumptions=(
-        "twice the replicas share the arrivals, halfway between one line for all and drawn lots",
-        "a single request is prefilled no faster; sessions that move find their history less often",
-        "more room for caches is not counted",
+        mark(
+            "twice the replicas share the arrivals, halfway between one line for all and drawn lots"
+        ),
+        mark(
+            "a single request is prefilled no faster; sessions that move find their history less "
+            "often"
+        ),
+        mark("more room for caches is not counted"),
     ),
-    cost="twice the machines",
+    cost=mark("twice the machines"),
     helps=("queueing_saturation", "decode_contention"),
     acts_on=("queue_behind_repeated", "queue_behind_new", "queue_other"),
     always=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,10 +21,10 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="faster_gateway",
     order=120,
-    title="Remove the constant",
+    title=mark("Remove the constant"),
     treat=treat,
-    assumptions=("the slow path costs what the fast one costs",),
-    cost="work on the gateway or network",
+    assumptions=(mark("the slow path costs what the fast one costs"),),
+    cost=mark("work on the gateway or network"),
     helps=("fixed_overhead",),
     acts_on=("fixed",),
     always=False,

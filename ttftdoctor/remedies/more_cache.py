@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,13 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="more_cache",
     order=20,
-    title="More cache room or lifetime",
+    title=mark("More cache room or lifetime"),
     treat=treat,
     assumptions=(
-        "no entry is lost between two turns of a session",
-        "the rest as for a prefix cache",
+        mark("no entry is lost between two turns of a session"),
+        mark("the rest as for a prefix cache"),
     ),
-    cost="memory (device, host or disk), or the price of a longer lifetime",
+    cost=mark("memory (device, host or disk), or the price of a longer lifetime"),
     helps=("cache_eviction",),
     acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,13 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="more_seqs",
     order=75,
-    title="More sequences at once",
+    title=mark("More sequences at once"),
     treat=treat,
     assumptions=(
-        "each replica takes twice as many requests at once, and has the memory for them",
-        "an answer takes as long as now: larger batches decode no slower",
+        mark("each replica takes twice as many requests at once, and has the memory for them"),
+        mark("an answer takes as long as now: larger batches decode no slower"),
     ),
-    cost="KV memory, and slower decoding in larger batches",
+    cost=mark("KV memory, and slower decoding in larger batches"),
     helps=("decode_contention", "queueing_saturation"),
     acts_on=("queue_other",),
     always=False,

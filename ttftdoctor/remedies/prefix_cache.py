@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark, tr
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,26 +21,28 @@ def fits(evidence: Evidence) -> bool:
 def spoilt(evidence: Evidence, primary: str) -> str | None:
     """Why a cache would change nothing: there is one, and it is not what fails."""
     if primary == "cache_busting_prefix":
-        return (
+        return tr(
             "no gain: the prompt changes near its head, and no cache can serve what comes behind "
             "that; see stable_prefix"
         )
     works = evidence.reuse is not None and evidence.reuse.hit_share >= 0.5
     if primary == "cold_start" and works:
-        return "no gain: there is a cache already, which is empty when a server starts"
+        return tr("no gain: there is a cache already, which is empty when a server starts")
     return None
 
 
 REMEDY = Remedy(
     id="prefix_cache",
     order=10,
-    title="Prefix cache",
+    title=mark("Prefix cache"),
     treat=treat,
     assumptions=(
-        "every repeated token that its replica had is served from the cache, in blocks of 16",
-        "cached tokens cost what the fitted line says of them",
+        mark("every repeated token that its replica had is served from the cache, in blocks of 16"),
+        mark("cached tokens cost what the fitted line says of them"),
     ),
-    cost="KV memory for the histories between turns; computes once and collects on every turn",
+    cost=mark(
+        "KV memory for the histories between turns; computes once and collects on every turn"
+    ),
     helps=("repeated_prefix_no_reuse",),
     acts_on=("prefill_repeated", "queue_behind_repeated"),
     spoilt=spoilt,

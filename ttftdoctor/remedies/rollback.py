@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,10 +21,10 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="rollback",
     order=110,
-    title="Roll back",
+    title=mark("Roll back"),
     treat=treat,
-    assumptions=("the earlier version does the same work at its earlier cost",),
-    cost="whatever the new version brought",
+    assumptions=(mark("the earlier version does the same work at its earlier cost"),),
+    cost=mark("whatever the new version brought"),
     helps=("deploy_regression",),
     acts_on=("prefill_new", "prefill_repeated", "unexplained"),
     always=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,13 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="session_affinity",
     order=40,
-    title="Session affinity",
+    title=mark("Session affinity"),
     treat=treat,
     assumptions=(
-        "a session stays on the replica it began on, which still has its history",
-        "sessions are spread as evenly as they began",
+        mark("a session stays on the replica it began on, which still has its history"),
+        mark("sessions are spread as evenly as they began"),
     ),
-    cost="a router that keeps sessions; hot sessions may unbalance replicas",
+    cost=mark("a router that keeps sessions; hot sessions may unbalance replicas"),
     helps=("affinity_loss",),
     acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,13 +21,16 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="shed_peak",
     order=85,
-    title="Move work out of the peak",
+    title=mark("Move work out of the peak"),
     treat=treat,
     assumptions=(
-        "sessions that begin in the peak beyond the rate outside it begin at other times, evenly",
-        "a session moves as a whole, and asks for the same",
+        mark(
+            "sessions that begin in the peak beyond the rate outside it begin at other times, "
+            "evenly"
+        ),
+        mark("a session moves as a whole, and asks for the same"),
     ),
-    cost="batch work that waits, or people who are asked to come back: they are served later",
+    cost=mark("batch work that waits, or people who are asked to come back: they are served later"),
     helps=("queueing_saturation", "decode_contention"),
     acts_on=("queue_behind_repeated", "queue_behind_new", "queue_other"),
     always=False,

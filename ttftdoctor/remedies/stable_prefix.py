@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,10 +21,10 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="stable_prefix",
     order=30,
-    title="Stable prompt head",
+    title=mark("Stable prompt head"),
     treat=treat,
-    assumptions=("what changes is moved behind what does not, and the cache does the rest",),
-    cost="a change in the client or its prompt template",
+    assumptions=(mark("what changes is moved behind what does not, and the cache does the rest"),),
+    cost=mark("a change in the client or its prompt template"),
     helps=("cache_busting_prefix",),
     acts_on=("prefill_repeated", "queue_behind_repeated"),
     always=False,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import mark
 from ttftdoctor.remedies import Remedy, Settings
 from ttftdoctor.treatment import Treatment
 
@@ -20,10 +21,10 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="warm_pool",
     order=90,
-    title="Warm replicas",
+    title=mark("Warm replicas"),
     treat=treat,
-    assumptions=("no request meets a cold replica",),
-    cost="idle replicas kept up",
+    assumptions=(mark("no request meets a cold replica"),),
+    cost=mark("idle replicas kept up"),
     helps=("cold_start",),
     acts_on=("unexplained",),
     always=False,

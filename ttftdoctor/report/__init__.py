@@ -29,12 +29,15 @@ from ttftdoctor.diagnosis import (
     Diagnosis,
     Finding,
     Gain,
+    Input,
     Interval,
     LedgerRow,
+    PricedModel,
     Slice,
     Verdict,
     WorstRow,
 )
+from ttftdoctor.language import mark, tr, tr_n
 from ttftdoctor.switches import OPEN, sentence, switch_for
 from ttftdoctor.units import count, figure, milliseconds, minus, seconds, share, tokens
 
@@ -97,84 +100,91 @@ def _visible(ch: str) -> str:
 #: What people call the causes, accounts, remedies, statuses and groups.
 TITLES: dict[str, str] = {
     # causes
-    "repeated_prefix_no_reuse": "history prefilled again every turn, no reuse",
-    "cache_eviction": "cached prefixes gone before the next turn",
-    "cache_busting_prefix": "prompt changes near its head",
-    "affinity_loss": "next turn lands on another replica",
-    "queueing_saturation": "requests wait for prefill capacity",
-    "decode_contention": "decoding takes slots or steps",
-    "organic_long_input": "long prompts with new content",
-    "cold_start": "cold start",
-    "fixed_overhead": "a constant paid by every request",
-    "deploy_regression": "same work costs more since a moment in time",
-    "retry_or_ratelimit": "retries, back-off or limits",
-    "measurement_artifact": "the number is not a TTFT",
-    "insufficient_data": "the log cannot tell",
-    "healthy": "nothing is wrong",
+    "repeated_prefix_no_reuse": mark("history prefilled again every turn, no reuse"),
+    "cache_eviction": mark("cached prefixes gone before the next turn"),
+    "cache_busting_prefix": mark("prompt changes near its head"),
+    "affinity_loss": mark("next turn lands on another replica"),
+    "queueing_saturation": mark("requests wait for prefill capacity"),
+    "decode_contention": mark("decoding takes slots or steps"),
+    "organic_long_input": mark("long prompts with new content"),
+    "cold_start": mark("cold start"),
+    "fixed_overhead": mark("a constant paid by every request"),
+    "deploy_regression": mark("same work costs more since a moment in time"),
+    "retry_or_ratelimit": mark("retries, back-off or limits"),
+    "measurement_artifact": mark("the number is not a TTFT"),
+    "insufficient_data": mark("the log cannot tell"),
+    "healthy": mark("nothing is wrong"),
     # accounts of the ledger
-    "fixed": "fixed overhead",
-    "queue_behind_repeated": "queue behind repeated prefill",
-    "queue_behind_new": "queue behind new prefill",
-    "queue_other": "other queueing",
-    "prefill_repeated": "prefill of repeated tokens",
-    "prefill_new": "prefill of new tokens",
-    "unexplained": "unexplained",
+    "fixed": mark("fixed overhead"),
+    "queue_behind_repeated": mark("queue behind repeated prefill"),
+    "queue_behind_new": mark("queue behind new prefill"),
+    "queue_other": mark("other queueing"),
+    "prefill_repeated": mark("prefill of repeated tokens"),
+    "prefill_new": mark("prefill of new tokens"),
+    "unexplained": mark("unexplained"),
     # remedies
-    "prefix_cache": "prefix cache",
-    "more_cache": "larger or longer-lived cache",
-    "stable_prefix": "stable prompt head",
-    "session_affinity": "session affinity",
-    "history_compaction": "history compaction",
-    "chunked_prefill": "chunked prefill",
-    "disaggregated_prefill": "prefill on machines of its own",
-    "double_capacity": "twice the capacity",
-    "more_seqs": "more sequences at once",
-    "shed_peak": "move or shed the peak",
-    "faster_gateway": "faster gateway",
-    "warm_pool": "warm pool",
-    "rollback": "roll back the change",
-    "backoff_fix": "fix the back-off",
+    "prefix_cache": mark("prefix cache"),
+    "more_cache": mark("larger or longer-lived cache"),
+    "stable_prefix": mark("stable prompt head"),
+    "session_affinity": mark("session affinity"),
+    "history_compaction": mark("history compaction"),
+    "chunked_prefill": mark("chunked prefill"),
+    "disaggregated_prefill": mark("prefill on machines of its own"),
+    "double_capacity": mark("twice the capacity"),
+    "more_seqs": mark("more sequences at once"),
+    "shed_peak": mark("move or shed the peak"),
+    "faster_gateway": mark("faster gateway"),
+    "warm_pool": mark("warm pool"),
+    "rollback": mark("roll back the change"),
+    "backoff_fix": mark("fix the back-off"),
     # statuses
-    "primary": "primary",
-    "contributing": "contributing",
-    "minor": "minor",
-    "ruled_out": "ruled out",
-    "unjudged": "not judged",
+    "primary": mark("primary"),
+    "contributing": mark("contributing"),
+    "minor": mark("minor"),
+    "ruled_out": mark("ruled out"),
+    "unjudged": mark("not judged"),
     # groups of the ledger
-    "all": "all",
-    "early_turns": "early turns",
-    "late_turns": "late turns",
-    "off_peak": "off-peak",
-    "peak": "peak",
+    "all": mark("all"),
+    "early_turns": mark("early turns"),
+    "late_turns": mark("late turns"),
+    "off_peak": mark("off-peak"),
+    "peak": mark("peak"),
 }
 
 #: The accounts in few characters, for narrow tables.
 SHORT_ACCOUNTS: dict[str, str] = {
-    "fixed": "fixed",
-    "queue_behind_repeated": "queue: repeated",
-    "queue_behind_new": "queue: new",
-    "queue_other": "queue: other",
-    "prefill_repeated": "prefill: repeated",
-    "prefill_new": "prefill: new",
-    "unexplained": "unexplained",
+    "fixed": mark("fixed"),
+    "queue_behind_repeated": mark("queue: repeated"),
+    "queue_behind_new": mark("queue: new"),
+    "queue_other": mark("queue: other"),
+    "prefill_repeated": mark("prefill: repeated"),
+    "prefill_new": mark("prefill: new"),
+    "unexplained": mark("unexplained"),
+}
+
+#: Where the clock stood; a place that is not here is named as the log names it.
+_CLOCKS: dict[str, str] = {
+    "client": mark("clock at the client"),
+    "gateway": mark("clock at the gateway"),
+    "server": mark("clock at the server"),
 }
 
 _GRADES: dict[str, dict[str, str]] = {
     "session": {
-        "logged": "sessions are logged",
-        "linked": "sessions were linked by content or timing",
-        "none": "sessions are unknown",
+        "logged": mark("sessions are logged"),
+        "linked": mark("sessions were linked by content or timing"),
+        "none": mark("sessions are unknown"),
     },
     "reuse": {
-        "content": "reuse is known from prompt content",
-        "reported": "reuse is as the server reports it",
-        "inferred": "reuse is inferred from session arithmetic",
-        "none": "reuse is unknown",
+        "content": mark("reuse is known from prompt content"),
+        "reported": mark("reuse is as the server reports it"),
+        "inferred": mark("reuse is inferred from session arithmetic"),
+        "none": mark("reuse is unknown"),
     },
     "queue": {
-        "logged": "queue time is logged",
-        "inferred": "queue time is inferred",
-        "none": "queue time is unknown",
+        "logged": mark("queue time is logged"),
+        "inferred": mark("queue time is inferred"),
+        "none": mark("queue time is unknown"),
     },
 }
 
@@ -184,7 +194,22 @@ GROUP_ORDER = ("all", "early_turns", "late_turns", "off_peak", "peak")
 
 def title(ident: str) -> str:
     """The human name of a cause, account, remedy, status or group; an unknown one in words."""
-    return TITLES.get(ident) or clean(ident).replace("_", " ")
+    known = TITLES.get(ident)
+    return tr(known) if known else clean(ident).replace("_", " ")
+
+
+def short_title(account: str) -> str:
+    """The name of an account for a narrow table."""
+    known = SHORT_ACCOUNTS.get(account)
+    return tr(known) if known else title(account)
+
+
+def of_repeated(name: str) -> bool:
+    """Whether a row of a table is called as an account of repeated work is."""
+    return any(
+        name in (title(account), short_title(account))
+        for account in ("queue_behind_repeated", "prefill_repeated")
+    )
 
 
 def severity(verdict: Verdict) -> Severity:
@@ -198,46 +223,83 @@ def severity(verdict: Verdict) -> Severity:
 
 def badge(verdict: Verdict) -> str:
     """The verdict in one or two words, so that it does not depend on colour."""
-    if verdict.primary_cause in ("healthy", "insufficient_data", "measurement_artifact"):
-        return {"healthy": "HEALTHY", "insufficient_data": "CANNOT TELL"}.get(
-            verdict.primary_cause, "NOT A TTFT"
-        )
-    return "FOUND" if verdict.confidence >= 0.6 else "LIKELY"
+    if verdict.primary_cause == "healthy":
+        return tr("HEALTHY")
+    if verdict.primary_cause == "insufficient_data":
+        return tr("CANNOT TELL")
+    if verdict.primary_cause == "measurement_artifact":
+        return tr("NOT A TTFT")
+    return tr("FOUND") if verdict.confidence >= 0.6 else tr("LIKELY")
 
 
 def confidence(value: float) -> str:
     """Confidence in words and per cent: ``high confidence (94 %)``."""
-    word = "high" if value >= 0.8 else "fair" if value >= 0.6 else "low"
-    return f"{word} confidence ({share(value)})"
+    if value >= 0.8:
+        return tr("high confidence ({part})", part=share(value))
+    if value >= 0.6:
+        return tr("fair confidence ({part})", part=share(value))
+    return tr("low confidence ({part})", part=share(value))
 
 
 def scope(diagnosis: Diagnosis) -> str:
     """Where it is: ``only tenant acme, model m1``, or all of what was asked for."""
     found = diagnosis.verdict.scope
     if found:
-        return "only " + ", ".join(f"{clean(k)} {clean(v, 120)}" for k, v in found.items())
+        return tr(
+            "only {what}",
+            what=tr(", ").join(f"{clean(k)} {clean(v, 120)}" for k, v in found.items()),
+        )
     if any(reason in one.rows_rejected for one in diagnosis.inputs for reason in NOT_CHOSEN):
         used = sum(one.rows_used for one in diagnosis.inputs)
         read = sum(one.rows_read for one in diagnosis.inputs)
-        return f"the rows that were asked for ({count(used)} of {count(read)})"
-    return "all of the log"
+        return tr(
+            "the rows that were asked for ({used} of {read})", used=count(used), read=count(read)
+        )
+    return tr("all of the log")
 
 
 def grades(diagnosis: Diagnosis) -> str:
     """How the evidence was come by, as a sentence."""
     e = diagnosis.evidence
     parts = (
-        _GRADES["session"].get(e.session, e.session),
-        _GRADES["reuse"].get(e.reuse, e.reuse),
-        _GRADES["queue"].get(e.queue, e.queue),
+        tr(_GRADES["session"].get(e.session, e.session)),
+        tr(_GRADES["reuse"].get(e.reuse, e.reuse)),
+        tr(_GRADES["queue"].get(e.queue, e.queue)),
     )
-    text = "; ".join(parts)
-    return text[:1].upper() + text[1:] + "."
+    text = tr("; ").join(parts)
+    return tr("{sentence}.", sentence=text[:1].upper() + text[1:])
 
 
 def span(low_high: Interval | None, show: Callable[[float | None], str]) -> str:
     """An interval: ``70 % to 77 %``; empty where there is none."""
-    return "" if low_high is None else f"{show(low_high[0])} to {show(low_high[1])}"
+    return "" if low_high is None else _from_to(show(low_high[0]), show(low_high[1]))
+
+
+def _from_to(low: str, high: str) -> str:
+    return tr("{low} to {high}", low=low, high=high)
+
+
+def _between(low_high: Interval | None, show: Callable[[float], str]) -> str:
+    """An interval behind the figure that it bounds; empty where there is none."""
+    if low_high is None:
+        return ""
+    return tr(" ({low} to {high})", low=show(low_high[0]), high=show(low_high[1]))
+
+
+#: What a sentence ends with.
+STOPS = (".", "!", "?", "…", "。", "！", "？")
+
+#: How parts of a text follow on each other, for :func:`joined`.
+CLAUSES = mark("{first}, {then}")
+SENTENCES = mark("{first} {then}")
+
+
+def joined(parts: Iterable[str], by: str = SENTENCES) -> str:
+    """Sentences, or clauses, as one text; not every language sets a blank between them."""
+    text = ""
+    for part in parts:
+        text = tr(by, first=text, then=part) if text else part
+    return text
 
 
 def gain(value: float | None) -> str:
@@ -250,15 +312,17 @@ def gain(value: float | None) -> str:
 def gain_sentence(remedy: Gain, today: float | None) -> str:
     """What a remedy is predicted to do: ``mean TTFT 1.36 s → 352 ms, −74 % (−76 % to −71 %)``."""
     if remedy.ttft_mean_s is None and remedy.gain_share is None:
-        return "gain not predicted from this log"
+        return tr("gain not predicted from this log")
     before = f"{seconds(today)} → " if today is not None else ""
-    parts = [f"mean TTFT {before}{seconds(remedy.ttft_mean_s)}"] if remedy.ttft_mean_s else []
+    parts: list[str] = []
+    if remedy.ttft_mean_s:
+        change = f"{before}{seconds(remedy.ttft_mean_s)}"
+        parts.append(tr("mean TTFT {change}", change=change))
     if remedy.gain_share is not None:
-        parts.append(gain(remedy.gain_share) + (" of mean TTFT" if not parts else ""))
-    text = ", ".join(parts)
-    if remedy.interval is not None:
-        text += f" ({gain(remedy.interval[1])} to {gain(remedy.interval[0])})"
-    return text
+        less = gain(remedy.gain_share)
+        parts.append(less if parts else tr("{gain} of mean TTFT", gain=less))
+    bounds = None if remedy.interval is None else (remedy.interval[1], remedy.interval[0])
+    return joined(parts, CLAUSES) + _between(bounds, gain)
 
 
 def best_remedy(diagnosis: Diagnosis) -> Gain | None:
@@ -300,7 +364,10 @@ def how_to_log(diagnosis: Diagnosis, most: int = 4) -> list[str]:
             if switch is not None:
                 several = f" ({clean(name, 60)})" if len(formats) > 1 else ""
                 said.setdefault(sentence(name, switch), []).append(f"{column}{several}")
-    return [f"{', '.join(columns)}: {text}" for text, columns in said.items()]
+    return [
+        tr("{columns}: {text}", columns=tr(", ").join(columns), text=text)
+        for text, columns in said.items()
+    ]
 
 
 def findings(diagnosis: Diagnosis) -> list[Finding]:
@@ -317,28 +384,37 @@ def ledger_groups(diagnosis: Diagnosis) -> list[LedgerRow]:
 def who(diagnosis: Diagnosis) -> list[str]:
     """Who was measured, in short pieces: requests, sessions, turns, clock."""
     p = diagnosis.population
-    parts = [_many(p.requests, "request")]
+    parts = [_requests(p.requests)]
     if p.sessions is not None:
-        parts.append(_many(p.sessions, "session"))
+        parts.append(tr_n("{n} session", "{n} sessions", p.sessions, n=count(p.sessions)))
     if p.turns_max is not None and p.turns_max > 1:
-        parts.append(f"up to {count(p.turns_max)} turns")
+        parts.append(tr("up to {n} turns", n=count(p.turns_max)))
     if p.start and p.end:
-        parts.append(f"{_clock(p.start)} to {_clock(p.end)}")
-    if p.vantage:
-        parts.append(f"clock at the {clean(p.vantage, 40)}")
+        parts.append(_from_to(_clock(p.start), _clock(p.end)))
+    if p.vantage in _CLOCKS:
+        parts.append(tr(_CLOCKS[p.vantage]))
+    elif p.vantage:
+        parts.append(tr("clock at the {place}", place=clean(p.vantage, 40)))
     return parts
 
 
-def ttft_figures(diagnosis: Diagnosis) -> str:
-    """Today's TTFT: ``TTFT mean 1.36 s, p50 1.18 s, p95 3.32 s``, or that there is none."""
+def ttft_figures(diagnosis: Diagnosis, *, short: bool = False) -> str:
+    """Today's TTFT: ``TTFT mean 1.36 s, p50 1.18 s, p95 3.32 s``, or that there is none.
+
+    ``short`` leaves out what stands between the mean and the p95.
+    """
     p = diagnosis.population
-    figures = (("mean", p.ttft_mean_s), ("p50", p.ttft_p50_s), ("p95", p.ttft_p95_s))
-    known = [f"{name} {seconds(v)}" for name, v in figures if v is not None]
-    return "TTFT " + ", ".join(known) if known else "no TTFT in this log"
+    mean = None if p.ttft_mean_s is None else tr("mean {ttft}", ttft=seconds(p.ttft_mean_s))
+    p50 = None if p.ttft_p50_s is None else f"p50 {seconds(p.ttft_p50_s)}"
+    p95 = None if p.ttft_p95_s is None else f"p95 {seconds(p.ttft_p95_s)}"
+    known = [text for text in (mean, None if short and mean else p50, p95) if text is not None]
+    if not known:
+        return tr("no TTFT in this log")
+    return tr("TTFT {figures}", figures=joined(known, CLAUSES))
 
 
-def _many(n: int, word: str) -> str:
-    return f"{count(n)} {word}" if n == 1 else f"{count(n)} {word}s"
+def _requests(n: int) -> str:
+    return tr_n("{n} request", "{n} requests", n, n=count(n))
 
 
 def _clock(stamp: str) -> str:
@@ -375,57 +451,86 @@ def cost_sentences(diagnosis: Diagnosis) -> list[str]:
     line = diagnosis.cost_lines.prefill
     if line is not None:
         terms = [
-            f"{milliseconds(line.fixed_ms)} fixed{_within(line.fixed_ms_interval)}",
-            f"{milliseconds(line.ms_per_1k_tokens)} per 1,000 uncached tokens"
-            + _within(line.ms_per_1k_tokens_interval),
-        ]
+            tr("{ms} fixed{within}",
+               ms=milliseconds(line.fixed_ms), within=_within(line.fixed_ms_interval)),
+            tr("{ms} per 1,000 uncached tokens{within}",
+               ms=milliseconds(line.ms_per_1k_tokens),
+               within=_within(line.ms_per_1k_tokens_interval)),
+        ]  # fmt: skip
         if line.ms_per_1k_tokens_per_1k_context is not None:
             terms.append(
-                f"{milliseconds(line.ms_per_1k_tokens_per_1k_context)} per 1,000 tokens and 1,000 "
-                f"of context{_within(line.ms_per_1k_tokens_per_1k_context_interval)}"
-            )
+                tr("{ms} per 1,000 tokens and 1,000 of context{within}",
+                   ms=milliseconds(line.ms_per_1k_tokens_per_1k_context),
+                   within=_within(line.ms_per_1k_tokens_per_1k_context_interval))
+            )  # fmt: skip
         if line.ms_per_1k_context is not None:
-            terms.append(f"{milliseconds(line.ms_per_1k_context)} per 1,000 tokens, cached or not")
-        tail = f"{_many(line.n, 'request')}, {clean(line.method)}"
+            terms.append(
+                tr("{ms} per 1,000 tokens, cached or not", ms=milliseconds(line.ms_per_1k_context))
+            )
+        tail = [_requests(line.n), clean(line.method)]
         if line.residual_p50_ms is not None:
-            tail += f", median miss {milliseconds(line.residual_p50_ms)}"
-        said.append("Prefill: " + " + ".join(terms) + f" ({tail}).")
+            tail.append(tr("median miss {ms}", ms=milliseconds(line.residual_p50_ms)))
+        said.append(
+            tr("Prefill: {terms} ({tail}).", terms=" + ".join(terms), tail=joined(tail, CLAUSES))
+        )
     for model in diagnosis.cost_lines.by_model:
         said.append(
-            f"{clean(model.model)}: {clean(model.says)} ({_many(model.requests, 'request')}, "
-            f"median TTFT {seconds(model.ttft_p50_s)}: {milliseconds(model.fixed_ms)} fixed + "
-            f"{milliseconds(model.ms_per_1k_tokens)} per 1,000 uncached tokens)."
-        )
+            tr(
+                "{model}: {says} ({requests}, median TTFT {ttft}: {fixed} fixed + {slope} per "
+                "1,000 uncached tokens).",
+                model=clean(model.model), says=clean(model.says),
+                requests=_requests(model.requests), ttft=seconds(model.ttft_p50_s),
+                fixed=milliseconds(model.fixed_ms), slope=milliseconds(model.ms_per_1k_tokens),
+            )
+        )  # fmt: skip
     decode = diagnosis.cost_lines.decode
     if decode is not None:
-        text = (
-            f"Decode: {milliseconds(decode.ms_per_token)} per token"
-            f"{_within(decode.ms_per_token_interval)}"
-        )
-        for slope, of in (
-            (decode.slope_per_1k_context_ms, "per 1,000 tokens of context"),
-            (decode.slope_per_running_ms, "per request in flight"),
+        terms = [
+            tr("{ms} per token{within}",
+               ms=milliseconds(decode.ms_per_token), within=_within(decode.ms_per_token_interval))
+        ]  # fmt: skip
+        for slope, nothing, some in (
+            (
+                decode.slope_per_1k_context_ms,
+                mark("nothing per 1,000 tokens of context"),
+                mark("{ms} per 1,000 tokens of context"),
+            ),
+            (
+                decode.slope_per_running_ms,
+                mark("nothing per request in flight"),
+                mark("{ms} per request in flight"),
+            ),
         ):
             if slope is None:
                 continue
             level = abs(slope) < 0.002 * decode.ms_per_token
-            text += f", nothing {of}" if level else f", {_signed(slope)} {of}"
-        said.append(f"{text} ({_many(decode.n, 'request')}, {clean(decode.method)}).")
+            terms.append(tr(nothing) if level else tr(some, ms=_signed(slope)))
+        said.append(
+            tr("Decode: {terms} ({tail}).", terms=joined(terms, CLAUSES),
+               tail=joined([_requests(decode.n), clean(decode.method)], CLAUSES))
+        )  # fmt: skip
     if not said:
-        said.append("The log does not determine a cost per token.")
+        said.append(tr("The log does not determine a cost per token."))
     if diagnosis.floor is not None:
         floor = diagnosis.floor
-        text = (
-            f"Hardware floor: {milliseconds(floor.prefill_ms_per_1k_tokens)} per 1,000 tokens of "
-            f"prefill"
+        prefill, decoding = floor.prefill_ms_per_1k_tokens, floor.decode_ms_per_token
+        per_1k = tr("{ms} per 1,000 tokens of prefill", ms=milliseconds(prefill))
+        per_token = tr("{ms} per decoded token", ms=milliseconds(decoding))
+        said.append(
+            tr(
+                "Hardware floor: {prefill}, {decode}. {text}",
+                prefill=_measured(per_1k, floor.prefill_times_floor),
+                decode=_measured(per_token, floor.decode_times_floor),
+                text=clean(floor.text),
+            ).strip()
         )
-        if floor.prefill_times_floor is not None:
-            text += f" (measured {floor.prefill_times_floor:.3g} times that)"
-        text += f", {milliseconds(floor.decode_ms_per_token)} per decoded token"
-        if floor.decode_times_floor is not None:
-            text += f" (measured {floor.decode_times_floor:.3g} times that)"
-        said.append(f"{text}. {clean(floor.text)}".strip())
     return said
+
+
+def _measured(floor: str, times: float | None) -> str:
+    if times is None:
+        return floor
+    return tr("{floor} (measured {n} times that)", floor=floor, n=f"{times:.3g}")
 
 
 def _within(low_high: Interval | None) -> str:
@@ -442,27 +547,41 @@ def prefix_sentences(diagnosis: Diagnosis) -> list[str]:
     said: list[str] = []
     total = p.input_tokens
     if not total:
-        said.append("The log does not say how long the prompts are.")
+        said.append(tr("The log does not say how long the prompts are."))
     elif p.repeated_tokens is None:
         said.append(
-            f"Of {tokens(total)} prompt tokens, it is unknown how many had been computed before."
-        )
+            tr("Of {n} prompt tokens, it is unknown how many had been computed before.",
+               n=tokens(total))
+        )  # fmt: skip
     else:
         said.append(
-            f"Of {tokens(total)} prompt tokens, {tokens(p.repeated_tokens)} "
-            f"({share(p.repeated_tokens / total)}) had been computed by an earlier request."
-        )
+            tr(
+                "Of {n} prompt tokens, {repeated} ({part}) had been computed by an earlier "
+                "request.",
+                n=tokens(total), repeated=tokens(p.repeated_tokens),
+                part=share(p.repeated_tokens / total),
+            )
+        )  # fmt: skip
     if p.cached_tokens is not None:
-        said.append(f"{tokens(p.cached_tokens)} came from a cache.")
+        said.append(tr("{n} came from a cache.", n=tokens(p.cached_tokens)))
     if p.recomputed_tokens is not None:
-        part = f", {share(p.recomputed_share)} of all" if p.recomputed_share is not None else ""
-        bounds = f"; between {tokens(p.bounds[0])} and {tokens(p.bounds[1])}" if p.bounds else ""
-        said.append(f"{tokens(p.recomputed_tokens)} were computed again{part}{bounds}.")
+        part = ""
+        if p.recomputed_share is not None:
+            part = tr(", {part} of all", part=share(p.recomputed_share))
+        bounds = ""
+        if p.bounds:
+            bounds = tr(
+                "; between {low} and {high}", low=tokens(p.bounds[0]), high=tokens(p.bounds[1])
+            )
+        said.append(
+            tr("{n} were computed again{part}{bounds}.",
+               n=tokens(p.recomputed_tokens), part=part, bounds=bounds)
+        )  # fmt: skip
     if p.prefill_seconds_wasted is not None:
-        said.append(f"That took {seconds(p.prefill_seconds_wasted)} of prefill.")
+        said.append(tr("That took {time} of prefill.", time=seconds(p.prefill_seconds_wasted)))
     said += money_sentences(diagnosis)
     if p.basis:
-        said.append(f"Basis: {clean(p.basis).rstrip('.')}.")
+        said.append(tr("Basis: {basis}.", basis=clean(p.basis).rstrip(".。")))
     return said
 
 
@@ -472,50 +591,70 @@ def money_sentences(diagnosis: Diagnosis) -> list[str]:
     bill = p.money
     if p.gpu_seconds_wasted is not None:
         gpus = bill.gpus_per_replica if bill is not None else None
-        of = f" at {_many_gpus(gpus)} a replica" if gpus is not None else ""
-        said.append(f"That is {count(p.gpu_seconds_wasted)} GPU-seconds{of}.")
+        wasted = count(p.gpu_seconds_wasted)
+        said.append(
+            tr("That is {n} GPU-seconds.", n=wasted)
+            if gpus is None
+            else tr_n(
+                "That is {n} GPU-seconds at {gpus} GPU a replica.",
+                "That is {n} GPU-seconds at {gpus} GPUs a replica.",
+                gpus, n=wasted, gpus=figure(gpus),
+            )
+        )  # fmt: skip
     if bill is None:
         return said
-    source = clean(bill.price_source or "source not given", 120)
+    source = clean(bill.price_source or tr("source not given"), 120)
     if bill.basis == "tokens":
-        source += f", prices of {clean(bill.price_date or 'no known day', 40)}"
+        day = clean(bill.price_date or tr("no known day"), 40)
+        source = tr("{source}, prices of {day}", source=source, day=day)
     unit = clean(bill.currency, 40)
     if bill.amount is None:
-        priced = bill.basis != "tokens" or bill.models
-        why = "the log does not tell what was computed again" if priced else "no model has a price"
-        return [*said, f"What that costs is unknown: {why} ({source})."]
-    text = f"It costs {money(bill.amount)} {unit}"
-    text += " more than reading it from a cache" if bill.basis == "tokens" else ""
-    if bill.interval is not None:
-        text += f" ({money(bill.interval[0])} to {money(bill.interval[1])})"
+        why = tr("no model has a price")
+        if bill.basis != "tokens" or bill.models:
+            why = tr("the log does not tell what was computed again")
+        unknown = tr("What that costs is unknown: {why} ({source}).", why=why, source=source)
+        return [*said, unknown]
+    amount, bounds = money(bill.amount), _between(bill.interval, money)
+    parts = [
+        tr("It costs {amount} {unit} more than reading it from a cache{bounds}",
+           amount=amount, unit=unit, bounds=bounds)
+        if bill.basis == "tokens"
+        else tr("It costs {amount} {unit}{bounds}", amount=amount, unit=unit, bounds=bounds)
+    ]  # fmt: skip
     if bill.per_day is not None:
-        text += f", {money(bill.per_day)} a day"
+        parts.append(tr("{amount} a day", amount=money(bill.per_day)))
     if bill.input_spent is not None:
-        text += f", of {money(bill.input_spent)} for all prompts"
-    said.append(f"{text} ({source}).")
-    for one in bill.models[:3]:
-        prices = [f"{figure(one.input_per_m)} computed"]
-        for price, word in (
-            (one.cached_per_m, "cached"),
-            (one.write_per_m, "written"),
-            (one.output_per_m, "output"),
-        ):
-            if price is not None:
-                prices.append(f"{figure(price)} {word}")
-        since = f", since {clean(one.since, 20)}" if one.since else ""
-        if one.dearer_from_tokens is not None:
-            since += f", more from {count(one.dearer_from_tokens)} tokens on"
-        said.append(
-            f"{clean(one.model, 80)} is priced as {clean(one.priced_as, 80)}: {unit} "
-            f"{', '.join(prices)} for a million tokens{since}."
-        )
+        parts.append(tr("of {amount} for all prompts", amount=money(bill.input_spent)))
+    said.append(tr("{text} ({source}).", text=joined(parts, CLAUSES), source=source))
+    said += [_priced(one, unit) for one in bill.models[:3]]
     if bill.assumed:
-        said.append(f"Assumed: {'; '.join(clean(text, 200) for text in bill.assumed)}.")
+        texts = tr("; ").join(clean(text, 200) for text in bill.assumed)
+        said.append(tr("Assumed: {texts}.", texts=texts))
     return said
 
 
-def _many_gpus(n: float) -> str:
-    return f"{figure(n)} GPU" if n == 1 else f"{figure(n)} GPUs"
+def _priced(model: PricedModel, unit: str) -> str:
+    """The prices of a model, and from when on they hold."""
+    prices = [tr("{price} computed", price=figure(model.input_per_m))]
+    for price, word in (
+        (model.cached_per_m, mark("{price} cached")),
+        (model.write_per_m, mark("{price} written")),
+        (model.output_per_m, mark("{price} output")),
+    ):
+        if price is not None:
+            prices.append(tr(word, price=figure(price)))
+    parts = [
+        tr(
+            "{model} is priced as {listed}: {unit} {prices} for a million tokens",
+            model=clean(model.model, 80), listed=clean(model.priced_as, 80), unit=unit,
+            prices=tr(", ").join(prices),
+        )
+    ]  # fmt: skip
+    if model.since:
+        parts.append(tr("since {day}", day=clean(model.since, 20)))
+    if model.dearer_from_tokens is not None:
+        parts.append(tr("more from {n} tokens on", n=count(model.dearer_from_tokens)))
+    return tr("{sentence}.", sentence=joined(parts, CLAUSES))
 
 
 def money(amount: float) -> str:
@@ -523,28 +662,30 @@ def money(amount: float) -> str:
     size = abs(amount)
     if size >= 0.995 or amount == 0:
         return minus(f"{amount:,.2f}")
-    return minus(f"{amount:.3g}") if size >= 1e-4 else "less than 0.0001"
+    return minus(f"{amount:.3g}") if size >= 1e-4 else tr("less than 0.0001")
 
 
 def saving_sentence(diagnosis: Diagnosis, remedy: Gain) -> str:
     """What a remedy saves, or costs, over the span of the log; empty if nobody asked."""
     parts = []
     if remedy.gpu_seconds_saved is not None:
-        parts.append(f"{count(abs(remedy.gpu_seconds_saved))} GPU-seconds")
+        parts.append(tr("{n} GPU-seconds", n=count(abs(remedy.gpu_seconds_saved))))
     amount = remedy.money_saved
     bill = diagnosis.repeated_prefix.money
     if amount is not None:
         unit = clean(bill.currency, 40) if bill is not None else ""
         text = f"{money(abs(amount))} {unit}".rstrip()
         if remedy.money_saved_per_day is not None:
-            text += f" ({money(abs(remedy.money_saved_per_day))} a day)"
+            day = money(abs(remedy.money_saved_per_day))
+            text = tr("{amount} ({day} a day)", amount=text, day=day)
         parts.append(text)
     if not parts:
         return ""
     lead = amount if amount is not None else remedy.gpu_seconds_saved or 0.0
     if lead == 0:
-        return "saves no money" if amount is not None else "saves no GPU time"
-    return ("saves " if lead > 0 else "costs more: ") + ", ".join(parts)
+        return tr("saves no money") if amount is not None else tr("saves no GPU time")
+    what = joined(parts, CLAUSES)
+    return tr("saves {what}", what=what) if lead > 0 else tr("costs more: {what}", what=what)
 
 
 def slo_sentence(diagnosis: Diagnosis) -> str:
@@ -552,31 +693,50 @@ def slo_sentence(diagnosis: Diagnosis) -> str:
     if diagnosis.slo is None:
         return ""
     slo = diagnosis.slo
-    text = f"TTFT of {seconds(slo.target_s)} or less: met by {share(slo.attainment)} of requests"
-    if slo.goodput_per_s is not None:
-        text += f", {slo.goodput_per_s:.3g} good requests a second"
-    return text + "."
+    target, met = seconds(slo.target_s), share(slo.attainment)
+    if slo.goodput_per_s is None:
+        return tr("TTFT of {target} or less: met by {met} of requests.", target=target, met=met)
+    return tr(
+        "TTFT of {target} or less: met by {met} of requests, {n} good requests a second.",
+        target=target, met=met, n=f"{slo.goodput_per_s:.3g}",
+    )  # fmt: skip
 
 
 def read_sentences(diagnosis: Diagnosis) -> list[str]:
-    """What was read and what became of it, with the first rejects and their lines."""
+    """What was read and what became of it, with the first rejects and their lines.
+
+    What belongs to the sentence before it is indented.
+    """
     said: list[str] = []
     for item in diagnosis.inputs:
         rejected = sum(item.rows_rejected.values())
         said.append(
-            f"{clean(item.path, 300)} ({clean(item.format, 60)}): {_many(item.rows_read, 'row')} "
-            f"read = {count(item.rows_used)} used + {count(rejected)} rejected"
-            + (f" ({_tally(item.rows_rejected)})" if rejected else "")
-            + "."
-        )
-        for line, reason in item.first_rejects:
-            said.append(f"  line {line}: {clean(reason, 300)}")
+            tr(
+                "{path} ({format}): {rows} read = {used} used + {rejected} rejected{why}.",
+                path=clean(item.path, 300), format=clean(item.format, 60),
+                rows=tr_n("{n} row", "{n} rows", item.rows_read, n=count(item.rows_read)),
+                used=count(item.rows_used), rejected=count(rejected),
+                why=tr(" ({why})", why=_tally(item.rows_rejected)) if rejected else "",
+            )
+        )  # fmt: skip
+        said += [f"  {text}" for text in reject_sentences(item)]
         if item.ttft_set_aside:
-            said.append(f"  TTFT set aside: {_tally(item.ttft_set_aside)}")
+            said.append("  " + tr("TTFT set aside: {why}", why=_tally(item.ttft_set_aside)))
     p = diagnosis.population
-    said.append(f"TTFT usable in {count(p.with_ttft)} of {_many(p.requests, 'request')}.")
+    said.append(
+        tr_n("TTFT usable in {usable} of {n} request.", "TTFT usable in {usable} of {n} requests.",
+             p.requests, usable=count(p.with_ttft), n=count(p.requests))
+    )  # fmt: skip
     said.append(grades(diagnosis))
     return said
+
+
+def reject_sentences(item: Input) -> list[str]:
+    """The first rows of an input that were rejected, and why."""
+    return [
+        tr("line {line}: {why}", line=line, why=clean(reason, 300))
+        for line, reason in item.first_rejects
+    ]
 
 
 def spread_sentence(diagnosis: Diagnosis) -> str:
@@ -584,21 +744,24 @@ def spread_sentence(diagnosis: Diagnosis) -> str:
     s = diagnosis.spread
     if s is None:
         return ""
-    whole = span(s.interval, share)
-    text = (
-        f"Of the spread of TTFT {share(s.explained_by_model)} is explained by the cost line and "
-        "the work ahead"
-    )
+    part, whole = share(s.explained_by_model), span(s.interval, share)
     if s.explainable - s.explained_by_model < 0.03:
-        text += f", about as much as any model of these columns could explain ({whole})"
-    else:
-        text += f"; any model of these columns could explain about {share(s.explainable)} ({whole})"
-    return f"{text}: the rest is not in this log."
+        return tr(
+            "Of the spread of TTFT {part} is explained by the cost line and the work ahead, about "
+            "as much as any model of these columns could explain ({whole}): the rest is not in "
+            "this log.",
+            part=part, whole=whole,
+        )  # fmt: skip
+    return tr(
+        "Of the spread of TTFT {part} is explained by the cost line and the work ahead; any model "
+        "of these columns could explain about {most} ({whole}): the rest is not in this log.",
+        part=part, most=share(s.explainable), whole=whole,
+    )  # fmt: skip
 
 
 def _tally(numbers: Mapping[str, int]) -> str:
     ordered = sorted(numbers.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{clean(reason, 120)} {count(n)}" for reason, n in ordered)
+    return tr(", ").join(f"{clean(reason, 120)} {count(n)}" for reason, n in ordered)
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -658,14 +821,14 @@ def ledger_table(diagnosis: Diagnosis, *, short: bool = False) -> Table:
         if first and whole is not None and first.ttft_mean_s:
             part = whole / first.ttft_mean_s
         values.append(part)
-        label = SHORT_ACCOUNTS.get(name, title(name)) if short else title(name)
+        label = short_title(name) if short else title(name)
         rows.append([label, share(part), *(seconds(g.accounts.get(name)) for g in groups)])
-    rows.append(["mean TTFT", "100 %", *(seconds(g.ttft_mean_s) for g in groups)])
-    rows.append(["requests", "", *(count(g.n) for g in groups)])
-    head = ["account", f"of {title(first.group) if first else 'all'}"]
+    rows.append([tr("mean TTFT"), share(1.0), *(seconds(g.ttft_mean_s) for g in groups)])
+    rows.append([tr("requests"), "", *(count(g.n) for g in groups)])
+    head = [tr("account"), tr("of {group}", group=title(first.group if first else "all"))]
     return Table(
         "ledger",
-        "Where the mean TTFT goes",
+        tr("Where the mean TTFT goes"),
         (*head, *(title(g.group) for g in groups)),
         tuple(tuple(row) for row in rows),
         values=(*values, None, None),
@@ -692,10 +855,10 @@ def slice_label(key: Mapping[str, str | int | float | None]) -> str:
         if name in ("turn", "input_tokens_from", "input_tokens_to"):
             continue
         if name == "hour":
-            parts.append(_clock(value) if isinstance(value, str) else f"hour {value}")
+            parts.append(_clock(value) if isinstance(value, str) else tr("hour {n}", n=value))
         else:
-            parts.append("(none)" if value is None else clean(value, 60))
-    return ", ".join(parts)
+            parts.append(tr("(none)") if value is None else clean(value, 60))
+    return joined(parts, CLAUSES)
 
 
 def slice_table(name: str, heading: str, first: str, slices: Sequence[Slice]) -> Table:
@@ -706,7 +869,7 @@ def slice_table(name: str, heading: str, first: str, slices: Sequence[Slice]) ->
     return table(
         name,
         heading,
-        (first, "requests", "input", "uncached", "TTFT p50", "p95", "per token"),
+        (first, tr("requests"), tr("input"), tr("uncached"), "TTFT p50", "p95", tr("per token")),
         (
             (
                 slice_label(s.key),
@@ -727,11 +890,11 @@ def split_tables(diagnosis: Diagnosis) -> list[Table]:
     """The splits that have something to compare."""
     s = diagnosis.splits
     made = (
-        ("by_turn", "By turn", "turn", s.by_turn, 1),
-        ("by_input_length", "By prompt length", "prompt tokens", s.by_input_length, 1),
-        ("by_hour", "By hour", "hour", s.by_hour, 2),
-        ("by_replica", "By replica", "replica", s.by_replica, 2),
-        ("by_model", "By model", "model", s.by_model, 2),
+        ("by_turn", tr("By turn"), tr("turn"), s.by_turn, 1),
+        ("by_input_length", tr("By prompt length"), tr("prompt tokens"), s.by_input_length, 1),
+        ("by_hour", tr("By hour"), tr("hour"), s.by_hour, 2),
+        ("by_replica", tr("By replica"), tr("replica"), s.by_replica, 2),
+        ("by_model", tr("By model"), tr("model"), s.by_model, 2),
     )
     tables = [
         slice_table(name, heading, first, slices)
@@ -740,7 +903,7 @@ def split_tables(diagnosis: Diagnosis) -> list[Table]:
     ]
     if tables:
         tables[0] = dataclasses.replace(
-            tables[0], note="Tokens, and time per output token, are medians."
+            tables[0], note=tr("Tokens, and time per output token, are medians.")
         )
     return tables
 
@@ -755,9 +918,9 @@ def turn_by_length(diagnosis: Diagnosis) -> Table | None:
     found = {(c.key.get("turn"), _band(c.key)): c.ttft_p50_s for c in cells}
     return Table(
         "turn_by_length",
-        "Median TTFT by turn and prompt length",
+        tr("Median TTFT by turn and prompt length"),
         (
-            "turn",
+            tr("turn"),
             *(
                 length_band({"input_tokens_from": low, "input_tokens_to": high})
                 for low, high in bands
@@ -767,8 +930,10 @@ def turn_by_length(diagnosis: Diagnosis) -> Table | None:
             (clean(turn, 40), *(seconds(found.get((turn, band))) for band in bands))
             for turn in turns
         ),
-        note="Down a column prompts are about as long and the turn differs; along a row the "
-        "other way round.",
+        note=tr(
+            "Down a column prompts are about as long and the turn differs; along a row the "
+            "other way round."
+        ),
     )
 
 
@@ -788,7 +953,7 @@ def remedy_table(diagnosis: Diagnosis) -> Table:
     p = diagnosis.population
     rows: list[list[str | None]] = [
         [
-            "today",
+            tr("today"),
             None if p.ttft_mean_s is None else seconds(p.ttft_mean_s),
             None if p.ttft_p50_s is None else seconds(p.ttft_p50_s),
             None if p.ttft_p95_s is None else seconds(p.ttft_p95_s),
@@ -805,17 +970,17 @@ def remedy_table(diagnosis: Diagnosis) -> Table:
                 None if r.ttft_p50_s is None else seconds(r.ttft_p50_s),
                 None if r.ttft_p95_s is None else seconds(r.ttft_p95_s),
                 None if r.gain_share is None else gain(r.gain_share),
-                None if r.interval is None else f"{gain(r.interval[1])} to {gain(r.interval[0])}",
+                None if r.interval is None else _from_to(gain(r.interval[1]), gain(r.interval[0])),
             ]
         )
         values.append(r.ttft_mean_s)
     return table(
         "remedies",
-        "What would help",
-        ("remedy", "mean", "p50", "p95", "gain", "interval"),
+        tr("What would help"),
+        (tr("remedy"), tr("mean"), "p50", "p95", tr("gain"), tr("interval")),
         rows,
         values=values,
-        note="Predicted by serving the arrivals of this log again; gains must not be added up.",
+        note=tr("Predicted by serving the arrivals of this log again; gains must not be added up."),
     )
 
 
@@ -839,8 +1004,11 @@ def cause_table(diagnosis: Diagnosis) -> Table:
     told = all(-0.25 <= growth <= 1.25 for growth in growths)
     return table(
         "causes",
-        "Causes considered",
-        ("status", "cause", "seconds", "of TTFT", "of growth", "confidence"),
+        tr("Causes considered"),
+        (
+            tr("status"), tr("cause"), tr("seconds"), tr("of TTFT"), tr("of growth"),
+            tr("confidence"),
+        ),
         (
             (
                 title(f.status),
@@ -853,7 +1021,7 @@ def cause_table(diagnosis: Diagnosis) -> Table:
             for f in findings(diagnosis)
         ),
         left=(0, 1),
-    )
+    )  # fmt: skip
 
 
 def worst_table(diagnosis: Diagnosis) -> Table | None:
@@ -863,13 +1031,13 @@ def worst_table(diagnosis: Diagnosis) -> Table | None:
         return None
     several = len({row.path for row in finding.rows}) > 1 or len(diagnosis.inputs) > 1
     charged = any(row.seconds is not None for row in finding.rows)
-    note = f"Of it: seconds laid to {clean(finding.id, 60)}."
+    note = tr("Of it: seconds laid to {cause}.", cause=clean(finding.id, 60))
     if finding.id == "insufficient_data":
-        note = "Of it: what nothing in the log explains."
+        note = tr("Of it: what nothing in the log explains.")
     return table(
         "worst",
-        "Requests it costs most" if charged else "The slowest requests",
-        ("request", "session", "turn", "start", "TTFT", "of it"),
+        tr("Requests it costs most") if charged else tr("The slowest requests"),
+        (tr("request"), tr("session"), tr("turn"), tr("start"), "TTFT", tr("of it")),
         (
             (
                 _called(row, several=several),
@@ -891,8 +1059,10 @@ def _called(row: WorstRow, *, several: bool) -> str:
         return clean(row.request_id, 36)
     if row.line is None:
         return "-"
-    of = f" of {clean(row.path.rpartition('/')[2], 60)}" if several and row.path else ""
-    return f"line {row.line}{of}"
+    if several and row.path:
+        name = clean(row.path.rpartition("/")[2], 60)
+        return tr("line {line} of {file}", line=row.line, file=name)
+    return tr("line {line}", line=row.line)
 
 
 def worked_examples(diagnosis: Diagnosis) -> list[str]:
@@ -907,7 +1077,10 @@ def worked_examples(diagnosis: Diagnosis) -> list[str]:
 def ruled_out(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Each cause that was ruled out, and why."""
     return [
-        (clean(f.id, 60), clean(f.ruled_out_because or "nothing in the log speaks for it", 300))
+        (
+            clean(f.id, 60),
+            clean(f.ruled_out_because or tr("nothing in the log speaks for it"), 300),
+        )
         for f in findings(diagnosis)
         if f.status == "ruled_out"
     ]
@@ -917,12 +1090,13 @@ def about(finding: Finding) -> list[str]:
     """What is known about a finding, as sentences: evidence, interval, and what is needed."""
     said = [clean(s.text) for s in finding.evidence]
     if finding.interval is not None:
-        said.append(f"Interval: {span(finding.interval, seconds)} per request.")
+        interval = span(finding.interval, seconds)
+        said.append(tr("Interval: {interval} per request.", interval=interval))
     if finding.needs:
-        columns = ", ".join(clean(n, 60) for n in finding.needs)
+        columns = tr(", ").join(clean(n, 60) for n in finding.needs)
         said.append(
-            f"Needs {columns} to be judged."
+            tr("Needs {columns} to be judged.", columns=columns)
             if finding.status == "unjudged"
-            else f"With {columns} in the log it could be told more surely."
+            else tr("With {columns} in the log it could be told more surely.", columns=columns)
         )
     return said

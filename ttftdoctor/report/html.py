@@ -6,6 +6,7 @@ The parts are made in :mod:`ttftdoctor.pages`; here they become one page.
 from __future__ import annotations
 
 from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.language import tr
 from ttftdoctor.pages.opening import opening
 from ttftdoctor.pages.review import review
 from ttftdoctor.pages.shell import page
@@ -15,7 +16,9 @@ from ttftdoctor.report import Renderer, badge
 def render(diagnosis: Diagnosis) -> str:
     """The whole page."""
     parts, drawings = review(diagnosis)
-    title = f"{badge(diagnosis.verdict).capitalize()}: why TTFT is what it is"
+    found = badge(diagnosis.verdict)
+    found = found.capitalize() if found.isascii() else found  # where letters have two sizes
+    title = tr("{found}: why TTFT is what it is", found=found)
     return page(title, f"{opening(diagnosis)}\n{parts}", drawings)
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ttftdoctor.diagnosis import Diagnosis
+from ttftdoctor.diagnosis import Amplifier, Diagnosis, Gain
+from ttftdoctor.language import tr, tr_n
 from ttftdoctor.prefixes.sections import ladder_table, short, shown
 from ttftdoctor.report import (
+    CLAUSES,
+    STOPS,
     Renderer,
     Table,
     about,
@@ -23,6 +26,7 @@ from ttftdoctor.report import (
     findings,
     gain_sentence,
     how_to_log,
+    joined,
     ledger_table,
     missing,
     prefix_sentences,
@@ -45,7 +49,7 @@ from ttftdoctor.report import (
     worked_examples,
     worst_table,
 )
-from ttftdoctor.units import share
+from ttftdoctor.units import count, share
 
 #: Bytes; a comment may have 65,536 characters.
 LIMIT = 60_000
@@ -77,7 +81,8 @@ def fitted(head: Sequence[str], details: Sequence[tuple[str, str]]) -> str:
     while True:
         parts = [*head, *(text for _, text in details)]
         if left_out:
-            parts.append("Left out here for size: " + ", ".join(left_out) + "; see `--json`.")
+            names = tr(", ").join(left_out)
+            parts.append(tr("Left out here for size: {parts}; see `--json`.", parts=names))
         text = "\n\n".join(part for part in parts if part) + "\n"
         if len(text.encode()) <= LIMIT:
             return text
@@ -85,12 +90,12 @@ def fitted(head: Sequence[str], details: Sequence[tuple[str, str]]) -> str:
             return _cut(text)
         name, part = max(details, key=lambda item: len(item[1].encode()))
         details = [item for item in details if item[0] != name]
-        left_out.append(f"{name} ({_lines(part)})")
+        left_out.append(tr("{name} ({lines})", name=name, lines=_lines(part)))
 
 
 def _lines(text: str) -> str:
     n = sum(1 for line in text.splitlines() if line.strip())
-    return f"{n:,} line" if n == 1 else f"{n:,} lines"
+    return tr_n("{n} line", "{n} lines", n, n=count(n))
 
 
 def _cut(text: str) -> str:
@@ -101,8 +106,9 @@ def _cut(text: str) -> str:
         if size > LIMIT:
             break
         kept.append(line)
-    rest = _lines("\n".join(lines[len(kept) :]))
-    return "\n".join([*kept, "", f"{rest} more are left out here for size; see `--json`."]) + "\n"
+    rest = tr("{lines} more are left out here for size; see `--json`.",
+              lines=_lines("\n".join(lines[len(kept) :])))  # fmt: skip
+    return "\n".join([*kept, "", rest]) + "\n"
 
 
 def escape(text: object, limit: int = 1_000) -> str:
@@ -133,50 +139,83 @@ def _code(ident: str) -> str:
 
 def _head(d: Diagnosis) -> list[str]:
     v = d.verdict
-    out = [f"### {_SIGN[severity(v)]} {badge(v)}: {escape(v.headline)}"]
-    facts = [f"**Cause:** {_code(v.primary_cause)}, {title(v.primary_cause)}"]
+    said = tr("{name}: {text}", name=badge(v), text=escape(v.headline))
+    out = [f"### {_SIGN[severity(v)]} {said}"]
+    cause = (_code(v.primary_cause), title(v.primary_cause))
+    facts = [tr("**Cause:** {text}", text=joined(cause, CLAUSES))]
     if v.primary_cause != "insufficient_data":
-        facts.append(f"{confidence(v.confidence)}, {escape(scope(d))}")
-    out.append("; ".join(facts) + ".  \n" + escape(" · ".join([*who(d), ttft_figures(d)])))
-    worse = [
-        f"**Amplifier:** {_code(a.id)}"
-        + (f", {share(a.share_of_ttft)} of TTFT" if a.share_of_ttft is not None else "")
-        + (f": {escape(a.text)}" if a.text else "")
-        for a in v.amplifiers
-    ]
+        facts.append(joined((confidence(v.confidence), escape(scope(d))), CLAUSES))
+    whole = tr("{sentence}.", sentence=tr("; ").join(facts))
+    out.append(f"{whole}  \n" + escape(" · ".join([*who(d), ttft_figures(d)])))
+    worse = [tr("**Amplifier:** {text}", text=_amplifier(a)) for a in v.amplifiers]
     known = {a.id for a in v.amplifiers}
     others = [_code(c) for c in v.contributing if c not in known]
     if others:
-        worse.append("**Also:** " + ", ".join(others))
+        worse.append(tr("**Also:** {causes}", causes=tr(", ").join(others)))
     out.append("  \n".join(worse))
     finding = primary(d)
     evidence = [s.text for s in finding.evidence] if finding else []
-    out.append("**Why**\n\n" + listed(evidence[:5] or prefix_sentences(d)))
+    out.append(_under(tr("Why"), listed(evidence[:5] or prefix_sentences(d))))
     remedy = best_remedy(d)
     if remedy is not None:
-        out.append(
-            f"**Do first:** {_code(remedy.id)}, {escape(remedy_name(remedy))}: "
-            f"{gain_sentence(remedy, d.population.ttft_mean_s)}."
-        )
+        first = tr(
+            "**Do first:** {id}, {remedy}: {gain}.",
+            id=_code(remedy.id), remedy=escape(remedy_name(remedy)),
+            gain=gain_sentence(remedy, d.population.ttft_mean_s),
+        )  # fmt: skip
+        out.append(first)
     if v.next_steps:
         steps = "\n".join(f"{at}. {escape(step)}" for at, step in enumerate(v.next_steps, 1))
-        out.append("**Next**\n\n" + steps)
+        out.append(_under(tr("Next"), steps))
     if v.experiment is not None:
-        text = f"**To prove it:** {escape(v.experiment.text)}"
+        text = tr("**To prove it:** {text}", text=escape(v.experiment.text))
         if v.experiment.command:
             text += f"  \n{escape(v.experiment.command, 2_000)}"
         out.append(text)
     want = missing(d) if v.primary_cause == "insufficient_data" else []
     if want:
-        out.append("**Missing:** " + ", ".join(_code(name) for name in want))
+        columns = tr(", ").join(_code(name) for name in want)
+        out.append(tr("**Missing:** {columns}", columns=columns))
     target = slo_sentence(d)
     if target:
-        out.append(f"**Target:** {target}")
+        out.append(tr("**Target:** {text}", text=target))
     if d.warnings:
-        out.append("**Warnings**\n\n" + listed(d.warnings, LINES))
+        out.append(_under(tr("Warnings"), listed(d.warnings, LINES)))
     if d.evidence.notes:
-        out.append("**Notes on the evidence**\n\n" + listed(d.evidence.notes, LINES))
+        out.append(_under(tr("Notes on the evidence"), listed(d.evidence.notes, LINES)))
     return out
+
+
+def _under(heading: str, body: str) -> str:
+    return f"**{heading}**\n\n{body}"
+
+
+def _amplifier(one: Amplifier) -> str:
+    """A cause that makes the primary one worse: its part of TTFT, and what it does."""
+    text = _code(one.id)
+    if one.share_of_ttft is not None:
+        part = tr("{part} of TTFT", part=share(one.share_of_ttft))
+        text = joined((text, part), CLAUSES)
+    return tr("{name}: {text}", name=text, text=escape(one.text)) if one.text else text
+
+
+def _statement(said: str) -> str:
+    """A statement among others; in English a blank is enough between them."""
+    return escape(said) if said.endswith(STOPS) else tr("{statement}", statement=escape(said))
+
+
+def _remedy(d: Diagnosis, remedy: Gain) -> str:
+    """What a remedy costs, saves and assumes."""
+    said = [tr("{sentence}.", sentence=_code(remedy.id))]
+    if remedy.cost:
+        said.append(tr("Cost: {text}.", text=escape(remedy.cost)))
+    saving = saving_sentence(d, remedy)
+    if saving:
+        said.append(tr("Over this log it {saves}.", saves=escape(saving)))
+    if remedy.assumptions:
+        assumed = tr("; ").join(escape(a) for a in remedy.assumptions)
+        said.append(tr("Assumes: {text}.", text=assumed))
+    return joined(said)
 
 
 def _details(d: Diagnosis) -> list[tuple[str, str]]:
@@ -193,45 +232,39 @@ def _details(d: Diagnosis) -> list[tuple[str, str]]:
         out.append((rungs.title, fold(rungs.title, body)))
     if d.remedies:
         remedies = remedy_table(d)
-        lines = []
-        for r in remedies_by_gain(d):
-            line = f"{_code(r.id)}."
-            if r.cost:
-                line += f" Cost: {escape(r.cost)}."
-            saving = saving_sentence(d, r)
-            if saving:
-                line += f" Over this log it {escape(saving)}."
-            if r.assumptions:
-                line += " Assumes: " + "; ".join(escape(a) for a in r.assumptions) + "."
-            lines.append(f"- {line}")
-        body = table_of(remedies) + "\n\n" + "\n".join(lines)
+        lines = "\n".join(f"- {_remedy(d, r)}" for r in remedies_by_gain(d))
+        body = f"{table_of(remedies)}\n\n{lines}"
         out.append((remedies.title, fold(remedies.title, body)))
     tables = split_tables(d)
     matrix = turn_by_length(d)
     for table in [*tables, *([matrix] if matrix else [])]:
         out.append((table.title, fold(table.title, table_of(table))))
-    costs = listed([*cost_sentences(d), " ".join(prefix_sentences(d))], LINES)
-    out.append(("Cost of a token", fold("Cost of a token, repeated prefix", costs)))
+    costs = listed([*cost_sentences(d), joined(prefix_sentences(d))], LINES)
+    out.append((tr("Cost of a token"), fold(tr("Cost of a token, repeated prefix"), costs)))
     rows, examples = worst_table(d), listed(worked_examples(d))
     if rows is not None or examples:
-        name = rows.title if rows is not None else "The worst requests"
+        name = rows.title if rows is not None else tr("The worst requests")
         body = "\n\n".join(part for part in (table_of(rows) if rows else "", examples) if part)
         out.append((name, fold(name, body)))
     if d.causes:
         causes = cause_table(d)
         said = [
-            f"- {_code(f.id)}: " + " ".join(escape(s) for s in about(f))
+            "- " + tr("{name}: {text}", name=_code(f.id), text=joined(map(_statement, about(f))))
             for f in findings(d)
             if about(f) and f.status != "ruled_out"
         ]
-        said += [f"- To have {escape(text)}" for text in how_to_log(d)]
+        said += ["- " + tr("To have {text}", text=escape(text)) for text in how_to_log(d)]
         body = table_of(causes, 100) + "\n\n" + "\n".join(said)
-        why = "\n".join(f"- {_code(name)}: {escape(text)}" for name, text in ruled_out(d))
+        why = "\n".join(
+            "- " + tr("{name}: {text}", name=_code(name), text=escape(text))
+            for name, text in ruled_out(d)
+        )
         if why:
-            body += "\n\n**Ruled out**\n\n" + why
+            body += "\n\n" + _under(tr("Ruled out"), why)
         out.append((causes.title, fold(causes.title, body)))
-    out.append(("What was read", fold("What was read", _read(read_sentences(d)))))
-    out.append(("version", f"ttftdoctor {escape(d.version, 40)}"))
+    read = tr("What was read")
+    out.append((read, fold(read, _read(read_sentences(d)))))
+    out.append((tr("version"), f"ttftdoctor {escape(d.version, 40)}"))
     return out
 
 
@@ -243,7 +276,7 @@ def _read(sentences: Sequence[str]) -> str:
     ]
     more = len(lines) - READ_LINES - last
     if more > 0:
-        lines[READ_LINES:-last] = [f"- … {more:,} more in `--json`."]
+        lines[READ_LINES:-last] = ["- " + tr("… {n} more in `--json`.", n=count(more))]
     return "\n".join(lines)
 
 
@@ -252,7 +285,7 @@ def listed(lines: Iterable[str], limit: int | None = None) -> str:
     lines = list(lines)
     kept = [f"- {escape(line)}" for line in lines[:limit]]
     if len(kept) < len(lines):
-        kept.append(f"- … {len(lines) - len(kept):,} more in `--json`.")
+        kept.append("- " + tr("… {n} more in `--json`.", n=count(len(lines) - len(kept))))
     return "\n".join(kept)
 
 
@@ -273,7 +306,7 @@ def table_of(table: Table, limit: int = ROWS) -> str:
     ]
     text = "\n".join(lines)
     if len(table.rows) > limit:
-        text += f"\n\n… {len(table.rows) - limit} more in `--json`."
+        text += "\n\n" + tr("… {n} more in `--json`.", n=len(table.rows) - limit)
     return text + (f"\n\n{escape(table.note)}" if table.note else "")
 
 

@@ -50,6 +50,8 @@ from ttftdoctor.table import LINE
 CHUNK_BYTES = 16 * 2**20
 #: Blocks of lines that are parsed at the same time: Polars parses each of them in one thread.
 PARSERS = 2
+#: Into how many parts lines are cut that cannot be read together.
+PIECES = 16
 #: How far before the end of a block the end of a line is looked for, to read no more than that.
 TAIL_BYTES = 2**16
 #: A single line longer than this is rejected by name.
@@ -58,6 +60,8 @@ MAX_LINE_BYTES = 64 * 2**20
 MAX_DOCUMENT_BYTES = 2**30
 #: CSV, and Parquet from a pipe, must fit in memory; beyond this they are refused.
 MAX_TABLE_BYTES = 4 * 2**30
+#: ... and so are more cells of CSV than this, each of which takes at least 16 bytes.
+MAX_CELLS = 2**29
 #: How much of the log is looked at to recognise it.
 HEAD_BYTES = 2**20
 HEAD_RECORDS = 200
@@ -560,6 +564,7 @@ class Source:
                     help="write one record a line (JSON lines), which is read in parts",
                 )
             text = plain_text(self._buffer.decode("utf-8", errors="replace"))
+        text = _paired(text)
         decoder = json.JSONDecoder()
         values: list[Any] = []
         at, end = 0, len(text)
@@ -661,7 +666,7 @@ class Source:
         elif self._document is not None:
             yield self._document_chunk(schemas, unwrap)
         else:
-            parts = list(self._json_chunks(schemas)) if whole else None
+            parts = list(self._held(self._json_chunks(schemas))) if whole else None
             if parts is None:
                 yield from self._json_chunks(schemas)
             elif parts:
@@ -698,6 +703,11 @@ class Source:
         data = re.sub(_COLOUR.encode(), b"", self._rest("CSV"))
         body = data.lstrip(b"\r\n")
         above = data.count(b"\n", 0, len(data) - len(body))
+        if body.count(b"\n") * (len(wanted) + 1) > MAX_CELLS:
+            raise InputError(
+                f"more than {MAX_CELLS:,} cells of CSV cannot be held", where=self.path,
+                help="split it, or write Parquet, and leave blank lines out",
+            )  # fmt: skip
         tail = b"" if body.endswith(b"\n") else b"\n"
         data = b"".join((header.getvalue().encode(), body, tail))
         del body
@@ -757,23 +767,36 @@ class Source:
         return Chunk(frame, tuple(rejects + more))
 
     def _text_chunks(self, whole: bool) -> Iterator[Chunk]:
-        parts: list[pl.DataFrame] = []
-        bad: list[tuple[int, str]] = []
+        if not whole:
+            yield from self._texts()
+        elif parts := list(self._held(self._texts())):
+            yield Chunk(
+                pl.concat([p.frame for p in parts]), tuple(r for p in parts for r in p.rejects)
+            )
+
+    def _texts(self) -> Iterator[Chunk]:
+        """The lines of text that hold anything."""
         for data, number, _, rejects in self.blocks():
-            lines = data.decode("utf-8", errors="replace").split("\n")
-            if lines and lines[-1] == "":
-                lines.pop()
+            # A run of blank lines may be long.
+            lines = [] if data.isspace() else data.decode("utf-8", errors="replace").split("\n")
             frame = pl.DataFrame(
                 {LINE: range(number, number + len(lines)), "text": lines},
                 schema={LINE: pl.Int64, "text": pl.String},
             ).with_columns(pl.col("text").str.strip_chars_end("\r"))
-            if whole:
-                parts.append(frame)
-                bad.extend(rejects)
-            else:
-                yield Chunk(frame, rejects)
-        if whole and parts:
-            yield Chunk(pl.concat(parts), tuple(bad))
+            yield Chunk(frame.filter(pl.col("text").str.strip_chars() != ""), rejects)
+
+    def _held(self, parts: Iterator[Chunk]) -> Iterator[Chunk]:
+        """The same parts of a log that must be in memory as a whole."""
+        size = 0
+        for part in parts:
+            size += part.frame.estimated_size()
+            if size > MAX_TABLE_BYTES:
+                raise InputError(
+                    f"more than {MAX_TABLE_BYTES / 2**30:.3g} GiB of a log whose requests are "
+                    "spread over several lines cannot be held",
+                    where=self.path, help="split it",
+                )  # fmt: skip
+            yield part
 
     def _json_chunks(self, schemas: Schemas) -> Iterator[Chunk]:
         def parse(block: Block) -> Chunk:
@@ -947,6 +970,20 @@ def _keys(records: list[Any]) -> tuple[str, ...]:
 def plain_text(text: str) -> str:
     """The text without the colours of a terminal, which no format has inside a record."""
     return re.sub(_COLOUR, "", text) if "\x1b[" in text else text
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_ESCAPE = re.compile(
+    r"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|"
+    r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}|(\\.)"
+)
+
+
+def _paired(text: str) -> str:
+    """JSON without the escapes of half a character, which is no text: U+FFFD stands for each."""
+    if _SURROGATE.search(text) is None:
+        return text
+    return _ESCAPE.sub(lambda found: found[1] or found[2] or "\\ufffd", text)
 
 
 def _csv_rows(
@@ -1163,7 +1200,8 @@ def _frame_of(
             pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]}),
             [(numbers[0], "wrong_shape")],
         )
-    half = len(lines) // 2
-    a, bad_a = _frame_of(lines[:half], numbers[:half], schemas)
-    b, bad_b = _frame_of(lines[half:], numbers[half:], schemas)
-    return _stack([a, b]), bad_a + bad_b
+    # In many parts at once: where bad lines are many, each depth costs a reading of all of them.
+    step = -(-len(lines) // PIECES)
+    cuts = range(0, len(lines), step)
+    pieces = [_frame_of(lines[a : a + step], numbers[a : a + step], schemas) for a in cuts]
+    return _stack([frame for frame, _ in pieces]), [one for _, bad in pieces for one in bad]

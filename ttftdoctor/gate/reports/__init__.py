@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ttftdoctor.diagnosis import Interval
+from ttftdoctor.gate.metrics import METRICS
 from ttftdoctor.gate.records import Check, Checked, Outcome, Population
-from ttftdoctor.gate.words import shown
+from ttftdoctor.gate.words import moment_of, shown
+from ttftdoctor.language import mark, speaking, spoken, tr, tr_n
 from ttftdoctor.report import Severity, Table, clean, table
 from ttftdoctor.units import count, share, signed_share
 
@@ -31,25 +33,40 @@ class Form:
     render: Callable[[Check], str]
 
 
-#: The answer in one word, and how it is coloured.
-BADGES: dict[Outcome, tuple[str, Severity]] = {
-    "pass": ("PASS", "good"),
-    "fail": ("FAIL", "bad"),
-    "inconclusive": ("INCONCLUSIVE", "warn"),
-    "invalid": ("INVALID", "unknown"),
+_BADGES: dict[Outcome, tuple[str, Severity]] = {
+    "pass": (mark("PASS"), "good"),
+    "fail": (mark("FAIL"), "bad"),
+    "inconclusive": (mark("INCONCLUSIVE"), "warn"),
+    "invalid": (mark("INVALID"), "unknown"),
 }
 SIGNS: dict[Outcome, str] = {"pass": "✅", "fail": "🔴", "inconclusive": "⚠️", "invalid": "❔"}
-#: The answer about one metric, in a table.
-WORDS: dict[Outcome, str] = {
-    "pass": "pass", "fail": "FAIL", "inconclusive": "unclear", "invalid": "invalid",
+_VERDICTS: dict[Outcome, str] = {
+    "pass": mark("pass"), "fail": mark("FAIL"), "inconclusive": mark("unclear"),
+    "invalid": mark("invalid"),
 }  # fmt: skip
 #: What a headline begins with that the word before it says already.
 _HEADS = frozenset(
     {"fail", "pass", "inconclusive", "invalid", "regression", "no regression", "cannot tell",
      "not compared"}
 )  # fmt: skip
+#: The same as the judge says it, in any language.
+_LEADS = (
+    mark("Regression: {says}"), mark("No regression: {says}"), mark("Cannot tell: {why}"),
+    mark("Not compared: {why}"),
+)  # fmt: skip
 #: What is looked at first stands first.
 _ORDER: dict[Outcome, int] = {"fail": 0, "invalid": 1, "inconclusive": 2, "pass": 3}
+
+
+def badge(check: Check) -> tuple[str, Severity]:
+    """The answer in one word, and how it is coloured."""
+    word, severity = _BADGES[check.outcome]
+    return tr(word), severity
+
+
+def verdict(outcome: Outcome) -> str:
+    """The answer about one metric, in a table."""
+    return tr(_VERDICTS[outcome])
 
 
 # --- figures --------------------------------------------------------------------------------------
@@ -71,9 +88,9 @@ def points(change: float) -> str:
     """A change of a share in points of per cent: ``−10 pt``, ``+0.4 pt``."""
     size = abs(100 * change)
     if size < 0.05:
-        return "0 pt"
+        return tr("{n} pt", n=0)
     sign = "+" if change > 0 else "−"
-    return f"{sign}{size:.0f} pt" if size >= 9.95 else f"{sign}{size:.1f} pt"
+    return tr("{n} pt", n=f"{sign}{size:.0f}" if size >= 9.95 else f"{sign}{size:.1f}")
 
 
 def span(metric: Checked) -> str:
@@ -86,10 +103,10 @@ def span(metric: Checked) -> str:
         moved_by(None, end, metric.unit) if by_share else moved_by(end, None, metric.unit)
         for end in (low, high)
     ]
-    for mark in (" %", " pt", " ms"):
-        if all(end.endswith(mark) for end in ends):
-            ends[0] = ends[0].removesuffix(mark)
-    return f"{ends[0]} to {ends[1]}"
+    for unit in (" %", tr("{n} pt", n=""), " ms"):
+        if all(end.endswith(unit) for end in ends):
+            ends[0] = ends[0].removesuffix(unit)
+    return tr("{low} to {high}", low=ends[0], high=ends[1])
 
 
 def _scaled(metric: Checked, interval: Interval) -> Interval:
@@ -102,13 +119,15 @@ def limit_of(metric: Checked) -> str:
     """What may be lost: ``10 % and 20 ms``, ``5 pt``; a budget is its own limit."""
     parts = []
     if metric.limit_share is not None:
-        parts.append(f"{100 * metric.limit_share:.3g} %")
+        parts.append(tr("{n} %", n=f"{100 * metric.limit_share:.3g}"))
     if metric.limit is not None:
         if metric.unit == "share":
-            parts.append(f"{100 * metric.limit:.3g} pt")
+            parts.append(tr("{n} pt", n=f"{100 * metric.limit:.3g}"))
         else:
             parts.append(shown(metric.limit, metric.unit))
-    return " and ".join(parts) or "-"
+    if len(parts) == 2:
+        return tr("{share} and {amount}", share=parts[0], amount=parts[1])
+    return parts[0] if parts else "-"
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -118,7 +137,17 @@ def called(metric: Checked) -> str:
     """What is checked, and where: ``TTFT p95, route /chat``."""
     where = str(metric.scope)
     name = clean(metric.title, 80)
-    return name if where == "all" else f"{name}, {clean(where, 120)}"
+    if where == "all":
+        return name
+    return tr("{metric}, {scope}", metric=name, scope=clean(where, 120))
+
+
+def named(metric: Checked) -> str:
+    """The same in English, whatever is spoken: the name by which a machine knows it again."""
+    known = METRICS.get(metric.metric)
+    english = metric if known is None or spoken() == "en" else replace(metric, title=known.title)
+    with speaking("en"):
+        return called(english)
 
 
 def in_order(metrics: Sequence[Checked]) -> list[Checked]:
@@ -130,23 +159,39 @@ def without_word(check: Check) -> str:
     """The headline without the answer, which stands before it already."""
     head, colon, rest = check.headline.partition(": ")
     text = rest if colon and head.lower() in _HEADS else check.headline
+    for lead in _LEADS:
+        text = text.removeprefix(tr(lead, says="", why=""))
     return clean(text[:1].upper() + text[1:])
 
 
 def who(side: Population) -> str:
     """One side in a few words: ``2,000 requests of 410 sessions, 5 runs``."""
-    parts = [f"{count(side.requests)} request{'' if side.requests == 1 else 's'}"]
+    text = tr_n("{n} request", "{n} requests", side.requests, n=count(side.requests))
     if side.sessions is not None:
-        parts[0] += f" of {count(side.sessions)} session{'' if side.sessions == 1 else 's'}"
+        sessions = tr_n("{n} session", "{n} sessions", side.sessions, n=count(side.sessions))
+        text = tr("{requests} of {sessions}", requests=text, sessions=sessions)
     if side.runs > 1:
-        parts.append(f"{count(side.runs)} runs")
-    return ", ".join(parts)
+        text = tr("{requests}, {n} runs", requests=text, n=count(side.runs))
+    return text
+
+
+def both(check: Check) -> str:
+    """Who is held against whom."""
+    return tr("{current}, against {baseline}",
+              current=who(check.current), baseline=who(check.baseline))  # fmt: skip
 
 
 def policy_of(check: Check) -> str:
     """Which policy was used."""
-    strict = "; an inconclusive answer fails" if check.inconclusive_fails else ""
-    return (clean(check.policy, 300) if check.policy else "built-in limits") + strict
+    name = clean(check.policy, 300) if check.policy else tr("built-in limits")
+    if check.inconclusive_fails:
+        return tr("{policy}; an inconclusive answer fails", policy=name)
+    return name
+
+
+def policy_sentence(check: Check) -> str:
+    """The same as a sentence."""
+    return tr("Policy: {policy}.", policy=policy_of(check))
 
 
 def asked(check: Check) -> list[Checked]:
@@ -164,7 +209,7 @@ def said(metric: Checked) -> str:
     text = clean(metric.says, 600)
     where = str(metric.scope)
     if where != "all" and where not in metric.says:
-        text = f"{clean(where, 120)}: {text}"
+        text = tr("{scope}: {says}", scope=clean(where, 120), says=text)
     return text
 
 
@@ -193,7 +238,8 @@ def metric_table(check: Check, *, wide: bool = True) -> Table | None:
     metrics = asked(check)
     if not metrics:
         return None
-    columns = ["metric", "baseline", "now", "raw", "equal mix", "95 % interval"]
+    columns = [tr("metric"), tr("baseline"), tr("now"), tr("raw"), tr("equal mix"),
+               tr("95 % interval")]  # fmt: skip
     rows = [
         [
             called(m),
@@ -203,12 +249,12 @@ def metric_table(check: Check, *, wide: bool = True) -> Table | None:
             moved_by(m.change, m.change_share, m.unit),
             span(m),
             *([limit_of(m)] if wide else []),
-            WORDS[m.outcome],
+            verdict(m.outcome),
         ]
         for m in metrics
     ]
-    columns += [*(["limit"] if wide else []), "verdict"]
-    return table("metrics", "Metrics", columns, rows, left=(0, len(columns) - 1))
+    columns += [*([tr("limit")] if wide else []), tr("verdict")]
+    return table("metrics", tr("Metrics"), columns, rows, left=(0, len(columns) - 1))
 
 
 def budget_table(check: Check) -> Table | None:
@@ -218,9 +264,9 @@ def budget_table(check: Check) -> Table | None:
         return None
     return table(
         "budgets",
-        "Budgets",
-        ("budget", "measured", "verdict"),
-        ((_budget(m), shown(m.current, m.unit), WORDS[m.outcome]) for m in metrics),
+        tr("Budgets"),
+        (tr("budget"), tr("measured"), tr("verdict")),
+        ((_budget(m), shown(m.current, m.unit), verdict(m.outcome)) for m in metrics),
         left=(0, 2),
     )
 
@@ -228,24 +274,27 @@ def budget_table(check: Check) -> Table | None:
 def _budget(metric: Checked) -> str:
     where = str(metric.scope)
     text = clean(metric.budget or "", 120)
-    return text if where == "all" or where in text else f"{text}, {clean(where, 120)}"
+    if where == "all" or where in text:
+        return text
+    return tr("{budget}, {scope}", budget=text, scope=clean(where, 120))
 
 
 def side_table(check: Check) -> Table:
     """Who was measured on each side, and what part of them has a counterpart on the other."""
     a, b = check.baseline, check.current
     rows: list[tuple[str, str | None, str | None]] = [
-        ("label", clean(a.label, 40), clean(b.label, 40)),
-        ("requests", count(a.requests), count(b.requests)),
-        ("sessions", _known(a.sessions), _known(b.sessions)),
-        ("runs", count(a.runs), count(b.runs)),
-        ("set aside as warm-up", count(a.warm_up_requests), count(b.warm_up_requests)),
-        ("with a counterpart", _part(a.covered_share), _part(b.covered_share)),
-        ("models", _few(a.models), _few(b.models)),
-        ("from", _clock(a.start), _clock(b.start)),
-        ("to", _clock(a.end), _clock(b.end)),
+        (tr("label"), clean(a.label, 40), clean(b.label, 40)),
+        (tr("requests"), count(a.requests), count(b.requests)),
+        (tr("sessions"), _known(a.sessions), _known(b.sessions)),
+        (tr("runs"), count(a.runs), count(b.runs)),
+        (tr("set aside as warm-up"), count(a.warm_up_requests), count(b.warm_up_requests)),
+        (tr("with a counterpart"), _part(a.covered_share), _part(b.covered_share)),
+        (tr("models"), _few(a.models), _few(b.models)),
+        (tr("from"), _clock(a.start), _clock(b.start)),
+        (tr("to"), _clock(a.end), _clock(b.end)),
     ]
-    return table("sides", "What was compared", ("", "baseline", "now"), rows, left=(0,))
+    heads = ("", tr("baseline"), tr("now"))
+    return table("sides", tr("What was compared"), heads, rows, left=(0,))
 
 
 def _known(n: int | None) -> str | None:
@@ -259,35 +308,46 @@ def _part(value: float | None) -> str | None:
 def _few(names: tuple[str, ...]) -> str | None:
     if not names:
         return None
-    text = ", ".join(clean(name, 32) for name in names[:2])
-    return text if len(names) <= 2 else f"{text} and {len(names) - 2} more"
+    return _first([clean(name, 32) for name in names[:2]], len(names) - 2)
+
+
+def _first(names: Sequence[str], more: int) -> str:
+    """Some names, and how many more there are."""
+    text = ", ".join(names)
+    return text if more <= 0 else tr("{names} and {n} more", names=text, n=more)
 
 
 def _clock(stamp: str | None) -> str | None:
-    return None if stamp is None else clean(stamp, 40).replace("T", " ")[:16]
+    return None if stamp is None else clean(moment_of(stamp), 40).replace("T", " ")[:16]
 
 
 def read_sentences(check: Check) -> list[str]:
     """Where each side came from, and rows that were not used."""
     out = []
-    for name, side in (("Baseline", check.baseline), ("Now", check.current)):
+    for name, side in ((tr("Baseline"), check.baseline), (tr("Now"), check.current)):
         if not side.inputs:
             continue
-        where = ", ".join(clean(record.path, 200) for record in side.inputs[:3])
-        if len(side.inputs) > 3:
-            where += f" and {len(side.inputs) - 3} more"
+        where = _first([clean(r.path, 200) for r in side.inputs[:3]], len(side.inputs) - 3)
         read = sum(record.rows_read for record in side.inputs)
         used = sum(record.rows_used for record in side.inputs)
-        text = f"{name}: {where}: {count(read)} rows read, {count(used)} used"
-        if read > used:
-            reasons: dict[str, int] = {}
-            for record in side.inputs:
-                for reason, n in record.rows_rejected.items():
-                    reasons[reason] = reasons.get(reason, 0) + n
-            text += f", {count(read - used)} rejected"
-            if reasons:
-                text += " (" + ", ".join(f"{clean(r, 80)} {n:,}" for r, n in reasons.items()) + ")"
-        out.append(text + ".")
+        values = {"side": name, "files": where, "read": count(read), "used": count(used)}
+        if read <= used:
+            out.append(tr("{side}: {files}: {read} rows read, {used} used.", **values))
+            continue
+        rejected = count(read - used)
+        reasons: dict[str, int] = {}
+        for record in side.inputs:
+            for reason, n in record.rows_rejected.items():
+                reasons[reason] = reasons.get(reason, 0) + n
+        if reasons:
+            why = ", ".join(f"{clean(reason, 80)} {count(n)}" for reason, n in reasons.items())
+            rejected = tr("{n} rejected ({why})", n=rejected, why=why)
+        else:
+            rejected = tr("{n} rejected", n=rejected)
+        out.append(
+            tr("{side}: {files}: {read} rows read, {used} used, {rejected}.", **values,
+               rejected=rejected)
+        )  # fmt: skip
     return out
 
 

@@ -7,6 +7,7 @@ from pathlib import PurePath
 
 from ttftdoctor.gate.records import Check, Checked
 from ttftdoctor.gate.reports import Form, called, fingerprint, place, said
+from ttftdoctor.language import tr
 from ttftdoctor.report import clean
 from ttftdoctor.report.json_report import UNSEEN
 
@@ -16,14 +17,16 @@ def render(check: Check) -> str:
     path = _path(place(check))
     issues = [
         _issue(
-            clean(m.metric, 60), f"{called(m)}: {said(m)}" if m.budget is None else said(m),
+            clean(m.metric, 60),
+            said(m) if m.budget is not None
+            else tr("{metric}: {says}", metric=called(m), says=said(m)),
             fingerprint(m), _severity(m, check), path,
         )
         for m in check.metrics
         if m.outcome != "pass"
     ]  # fmt: skip
     if check.outcome == "invalid" and not issues:
-        text = ". ".join(clean(line) for line in (check.headline, *check.reasons))
+        text = tr(". ").join(clean(line) for line in (check.headline, *check.reasons))
         issues.append(_issue("comparison", text, "ttftdoctor-comparison", "critical", path))
     text = json.dumps(issues, ensure_ascii=False, indent=2)
     return UNSEEN.sub(lambda m: f"\\u{ord(m.group()):04x}", text) + "\n"

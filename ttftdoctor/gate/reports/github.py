@@ -7,7 +7,8 @@ too, as the runner decodes them.
 from __future__ import annotations
 
 from ttftdoctor.gate.records import Check, Checked
-from ttftdoctor.gate.reports import BADGES, Form, called, in_order, said, without_word
+from ttftdoctor.gate.reports import Form, badge, called, in_order, said, without_word
+from ttftdoctor.language import tr
 from ttftdoctor.report import clean
 
 #: GitHub shows ten annotations of a kind for a step; the headline takes one.
@@ -16,14 +17,14 @@ MOST = 9
 
 def render(check: Check) -> str:
     """The headline, and a line for each metric that failed or could not be decided."""
-    word, _ = BADGES[check.outcome]
+    word, _ = badge(check)
     level = {"pass": "notice", "fail": "error", "invalid": "error"}.get(check.outcome, "warning")
     if check.outcome == "inconclusive" and check.inconclusive_fails:
         level = "error"
-    text = ". ".join([without_word(check), *(clean(m.says, 300) for m in check.moved[:3])])
+    text = tr(". ").join([without_word(check), *(clean(m.says, 300) for m in check.moved[:3])])
     if check.outcome == "invalid":
-        text = ". ".join([without_word(check), *(clean(line, 300) for line in check.reasons)])
-    lines = [command(level, f"TTFT gate: {word}", text)]
+        text = tr(". ").join([without_word(check), *(clean(line, 300) for line in check.reasons)])
+    lines = [command(level, tr("TTFT gate: {word}", word=word), text)]
     counts: dict[str, int] = {level: 1}
     for metric in in_order(check.metrics):
         kind = _level(metric, check)

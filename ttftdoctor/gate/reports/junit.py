@@ -13,15 +13,16 @@ import xml.etree.ElementTree as ET
 from ttftdoctor.gate.records import Check, Checked
 from ttftdoctor.gate.reports import (
     Form,
-    called,
     limit_of,
     moved_by,
+    named,
     policy_of,
     said,
     span,
     who,
 )
 from ttftdoctor.gate.words import shown
+from ttftdoctor.language import tr
 from ttftdoctor.report import clean
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d")
@@ -46,8 +47,8 @@ def render(check: Check) -> str:
     properties = ET.SubElement(suite, "properties")
     facts = {
         "outcome": check.outcome, "exit_code": str(check.exit_code), "version": check.version,
-        "baseline": f"{check.baseline.label}: {who(check.baseline)}",
-        "current": f"{check.current.label}: {who(check.current)}",
+        "baseline": tr("{side}: {who}", side=check.baseline.label, who=who(check.baseline)),
+        "current": tr("{side}: {who}", side=check.current.label, who=who(check.current)),
         "policy": policy_of(check),
     }  # fmt: skip
     for name, value in facts.items():
@@ -63,7 +64,7 @@ def render(check: Check) -> str:
 
 def _case(metric: Checked, check: Check) -> ET.Element:
     where = metric.scope.route or metric.scope.model
-    name = clean(metric.budget, 200) if metric.budget else called(metric)
+    name = clean(metric.budget, 200) if metric.budget else named(metric)
     case = ET.Element(
         "testcase", name=name, time="0",
         classname="ttftdoctor." + ("budget" if metric.budget else clean(metric.metric, 60)),
@@ -88,16 +89,18 @@ def _refused(check: Check) -> ET.Element:
 def _figures(metric: Checked, where: str | None) -> str:
     lines = [said(metric)]
     pairs = (
-        ("baseline", shown(metric.baseline, metric.unit)),
-        ("now", shown(metric.current, metric.unit)),
-        ("raw change", moved_by(metric.raw_change, metric.raw_change_share, metric.unit)),
-        ("change at equal mix", moved_by(metric.change, metric.change_share, metric.unit)),
-        ("95 % interval", span(metric)),
-        ("limit", limit_of(metric)),
+        (tr("baseline"), shown(metric.baseline, metric.unit)),
+        (tr("now"), shown(metric.current, metric.unit)),
+        (tr("raw change"), moved_by(metric.raw_change, metric.raw_change_share, metric.unit)),
+        (tr("change at equal mix"), moved_by(metric.change, metric.change_share, metric.unit)),
+        (tr("95 % interval"), span(metric)),
+        (tr("limit"), limit_of(metric)),
     )
-    lines += [f"{name}: {value}" for name, value in pairs if value != "-"]
+    lines += [
+        tr("{name}: {value}", name=name, value=value) for name, value in pairs if value != "-"
+    ]
     if where is not None:
-        lines.append(f"scope: {clean(str(metric.scope), 200)}")
+        lines.append(tr("scope: {scope}", scope=clean(str(metric.scope), 200)))
     return "\n".join(lines)
 
 

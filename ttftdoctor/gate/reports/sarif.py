@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from ttftdoctor.gate.records import Check, Checked
 from ttftdoctor.gate.reports import Form, called, fingerprint, place, said
+from ttftdoctor.language import spoken, tr
 from ttftdoctor.report import clean
 from ttftdoctor.report.json_report import text_of
 
@@ -27,8 +28,8 @@ def render(check: Check) -> str:
     titles = {m.metric: m.title for m in check.metrics}
     described = [_rule(rule, titles[rule]) for rule in rules]
     if check.outcome == "invalid":
-        described.append(_rule(REFUSED, "The two logs can be compared"))
-        text = ". ".join([check.headline, *check.reasons])
+        described.append(_rule(REFUSED, tr("The two logs can be compared")))
+        text = tr(". ").join([check.headline, *check.reasons])
         results.append(
             {
                 "ruleId": REFUSED,
@@ -60,6 +61,8 @@ def render(check: Check) -> str:
                         "toolExecutionNotifications": _notes(check),
                     }
                 ],
+                # What a run does not say otherwise is English.
+                **({} if spoken() == "en" else {"language": spoken()}),
                 "columnKind": "unicodeCodePoints",
                 "results": results,
             }
@@ -77,8 +80,10 @@ def _rule(ident: str, title: str) -> dict[str, Any]:
     return {
         "id": clean(ident, 60),
         "shortDescription": {"text": name},
-        "fullDescription": {"text": f"{name}, held against a baseline at equal traffic mix."},
-        "help": {"text": "What moved, and by how much, stands in the report of the check."},
+        "fullDescription": {
+            "text": tr("{metric}, held against a baseline at equal traffic mix.", metric=name)
+        },
+        "help": {"text": tr("What moved, and by how much, stands in the report of the check.")},
         "defaultConfiguration": {"level": "error"},
     }
 
@@ -86,16 +91,19 @@ def _rule(ident: str, title: str) -> dict[str, Any]:
 def _result(metric: Checked, check: Check) -> dict[str, Any]:
     text = said(metric)
     if metric.outcome == "fail" and check.moved:
-        text += " What moved: " + "; ".join(clean(m.says, 300) for m in check.moved[:3]) + "."
+        moved = tr("; ").join(clean(m.says, 300) for m in check.moved[:3])
+        text = tr("{says} What moved: {moved}.", says=text, moved=moved)
     figures = {
         "baseline": metric.baseline, "current": metric.current, "change": metric.change,
         "changeShare": metric.change_share, "rawChangeShare": metric.raw_change_share,
         "unit": metric.unit, "scope": clean(str(metric.scope), 200),
     }  # fmt: skip
+    if metric.budget is None:
+        text = tr("{metric}: {says}", metric=called(metric), says=text)
     return {
         "ruleId": clean(metric.metric, 60),
         "level": "error" if metric.outcome == "fail" else "warning",
-        "message": {"text": f"{called(metric)}: {text}" if metric.budget is None else text},
+        "message": {"text": text},
         "locations": [_location(check)],
         "partialFingerprints": {"ttftdoctor/v1": fingerprint(metric)},
         "properties": {k: v for k, v in figures.items() if v is not None},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.rule import Rule
 from rich.table import Table as Grid
@@ -9,17 +10,19 @@ from rich.text import Text
 
 from ttftdoctor.gate.records import Check
 from ttftdoctor.gate.reports import (
-    BADGES,
     Form,
+    badge,
+    both,
     budget_table,
     metric_table,
     open_questions,
-    policy_of,
+    policy_sentence,
     read_sentences,
     side_table,
-    who,
+    verdict,
     without_word,
 )
+from ttftdoctor.language import tr
 from ttftdoctor.report import Table, as_text, clean
 from ttftdoctor.report.terminal import STYLE, Page, cut, show, wrap
 
@@ -48,9 +51,9 @@ class _Sheet(Page):
                 out += [Text(), self._judged(found)]
         moved = [clean(m.says, 600) for m in c.moved]
         lists = (
-            ("Moved", moved),
-            ("Why", [clean(line) for line in c.reasons]),
-            ("Details", open_questions(c)),
+            (tr("Moved"), moved),
+            (tr("Why"), [clean(line) for line in c.reasons]),
+            (tr("Details"), open_questions(c)),
         )
         if any(lines for _, lines in lists):
             out.append(Text())
@@ -61,23 +64,22 @@ class _Sheet(Page):
         out += self._section(sides.title)
         out.append(self._table(sides, limit=100))
         out += [self._paragraph(line, hang=2) for line in read_sentences(c)]
-        out.append(self._paragraph(f"Policy: {policy_of(c)}.", hang=2))
+        out.append(self._paragraph(policy_sentence(c), hang=2))
         out += [self._paragraph(f"{self.dot} {clean(note)}", hang=2) for note in c.notes]
         if c.warnings:
-            out += self._section("Warnings")
+            out += self._section(tr("Warnings"))
             out += [self._paragraph(f"! {clean(line)}", hang=2) for line in c.warnings]
-        out += self._section("In short")
+        out += self._section(tr("In short"))
         out.append(self._paragraph(clean(c.headline)))
         return out
 
     def _top(self, c: Check) -> list[RenderableType]:
-        word, severity = BADGES[c.outcome]
+        word, severity = badge(c)
         banner = Text()
         banner.append(f"ttftdoctor {clean(c.version, 20)}", style="bold")
-        text = f"{who(c.current)}, against {who(c.baseline)}"
-        banner.append(f"  {cut(text, self.measure - len(banner) - 2)}")
+        banner.append(f"  {cut(both(c), self.measure - banner.cell_len - 2)}")
         mark = f" {word} "
-        room = self.measure - len(mark) - 1
+        room = self.measure - cell_len(mark) - 1
         grid = Grid.grid(padding=(0, 1))
         grid.add_column(no_wrap=True)
         grid.add_column(max_width=room, overflow="fold")
@@ -89,7 +91,7 @@ class _Sheet(Page):
         """A table with its verdicts in the last column; names fold, figures do not."""
         gap = 2 if self.width >= WIDE else 1
         taken = sum(
-            max(len(row[at]) for row in (found.columns, *found.rows)) + gap
+            max(cell_len(row[at]) for row in (found.columns, *found.rows)) + gap
             for at in range(1, len(found.columns))
         )
         name = max(12, self.width - taken)
@@ -103,7 +105,11 @@ class _Sheet(Page):
                 max_width=name if at == 0 else None,
                 no_wrap=at > 0,
             )
-        styles = {"FAIL": "bold red", "unclear": "yellow", "pass": "green"}
+        styles = {
+            verdict("fail"): "bold red",
+            verdict("inconclusive"): "yellow",
+            verdict("pass"): "green",
+        }
         for row in found.rows:
             style = styles.get(row[last], "bold")
             first = wrap(cut(row[0], 160), name)

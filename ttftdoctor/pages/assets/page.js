@@ -8,6 +8,10 @@
   var drawn = [];
   var paper = 0;
 
+  // What is said here and by Plotly is English; a page in another language brings its words.
+  var words = root.dataset.words ? JSON.parse(root.dataset.words) : null;
+  function say(text) { return words && words[text] || text; }
+
   // A colour such as "@new" is one of the style sheet's, so that charts follow light and dark.
   function coloured(value, style) {
     if (Array.isArray(value)) return value.map(function (v) { return coloured(v, style); });
@@ -33,6 +37,11 @@
     displayModeBar: window.matchMedia("(hover: hover)").matches ? "hover" : false,
     scrollZoom: false, doubleClick: "reset"
   };
+  if (words) {
+    config.locale = root.lang;
+    config.locales = {};
+    config.locales[root.lang] = { dictionary: words };
+  }
   function draw(name) {
     if (typeof Plotly === "undefined") return;
     var figure = coloured(figures[name], getComputedStyle(root));
@@ -77,7 +86,9 @@
   function isDark() {
     return root.dataset.theme ? root.dataset.theme === "dark" : dark.matches;
   }
-  function tell() { if (button) button.textContent = isDark() ? "Light colours" : "Dark colours"; }
+  function tell() {
+    if (button) button.textContent = say(isDark() ? "Light colours" : "Dark colours");
+  }
   if (button) button.addEventListener("click", function () {
     root.dataset.theme = isDark() ? "light" : "dark";
     tell();
