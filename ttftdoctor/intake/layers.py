@@ -179,8 +179,9 @@ def _repeats(rows: pl.DataFrame, formats: Sequence[str]) -> pl.DataFrame:
     if alone and rows["request_id"].null_count() == rows.height:
         return _no_pairs()
     # Whole numbers are compared several times as fast as texts: first the starts, then the ids.
-    first = "start" if all_placed and alone else "request_id"
-    some = rows.filter(pl.col(first).is_duplicated()) if alone else rows
+    some = rows.filter(_recurs(rows["start"])) if alone and all_placed else rows
+    if alone:
+        some = some.filter(pl.col("request_id").is_duplicated())
     if not some.height:
         return _no_pairs()
     known = pl.sum_horizontal(pl.col(c).is_not_null().cast(pl.Int8) for c in _FIGURES)
@@ -223,6 +224,13 @@ def _repeats(rows: pl.DataFrame, formats: Sequence[str]) -> pl.DataFrame:
     )
     both = pl.concat([found.select("row", "of"), copied.select("row", "of")])
     return both.group_by("row").agg(pl.col("of").min()).sort("row")
+
+
+def _recurs(stamps: pl.Series) -> pl.Series:
+    """Whether each of the stamps is there more than once; few are, as a rule."""
+    ordered = np.sort(stamps.to_numpy())
+    recurring = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return stamps.is_in(pl.Series(recurring, dtype=stamps.dtype).implode())
 
 
 def _finely_stamped(rows: pl.DataFrame) -> pl.Series:

@@ -24,6 +24,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -136,7 +137,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             failed.append(error)
 
     def start() -> threading.Thread:
-        thread = threading.Thread(target=make, daemon=True)
+        thread = threading.Thread(target=copy_context().run, args=(make,), daemon=True)
         thread.start()
         return thread
 
@@ -789,7 +790,8 @@ class Source:
     def blocks(self) -> Iterator[Block]:
         """The lines of the log in blocks of whole ones, without the colours of a terminal."""
         for data, number, lines, rejects in self._line_blocks():
-            coloured = b"\x1b[" in data
+            # One byte is found several times as fast as two.
+            coloured = b"\x1b" in data and b"\x1b[" in data
             plain = re.sub(_COLOUR.encode(), b"", data) if coloured else data
             yield plain, number, lines, rejects
 
@@ -1122,7 +1124,7 @@ def _unbroken(data: bytes, frame: pl.DataFrame) -> pl.DataFrame:
     Read as text, nested values come without most of the escapes in their strings: a tab or a
     backslash in a prompt would make it no JSON any more. Such values are taken from the lines.
     """
-    if _LOST_ESCAPE.search(data) is None:
+    if b"\\" not in data or _LOST_ESCAPE.search(data) is None:
         return frame
     opens = r"^\s*[\[{]"
     nested = [
