@@ -34,6 +34,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import tr
 from ttftdoctor.sources.addresses import (
     STORES,
     held_whole,
@@ -593,7 +594,10 @@ class Source:
             columns.append(name)
         if repeated:
             self.notes.append(
-                f"the header names {', '.join(repeated)} more than once; the first one is used"
+                tr(
+                    "the header names {fields} more than once; the first one is used",
+                    fields=tr(", ").join(repeated),
+                )
             )
         return Head(
             self.path, Shape.CSV, columns=tuple(columns), lines=tuple(filled[:20]),
@@ -727,7 +731,7 @@ class Source:
                 help="check the quoting near the place named",
             ) from None
         if frame.height != data.count(b"\n") - 1:
-            self.notes.append("some cells hold line breaks: line numbers count the rows")
+            self.notes.append(tr("some cells hold line breaks: line numbers count the rows"))
         frame = frame.with_row_index(LINE, offset=1 + above).with_columns(
             pl.col(LINE).cast(pl.Int64)
         )
