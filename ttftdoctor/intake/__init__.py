@@ -174,8 +174,8 @@ def _without(record: Input, at: int, found: Once) -> Input:
     if not gone.height:
         return record
     rejected = Counter(record.rows_rejected)
-    for reason, count in gone.group_by("reason").len().iter_rows():
-        rejected[reason] += count
+    for reason, n in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += n
     few = gone.sort(LINE).select(LINE, "reason").head(FIRST_ELSEWHERE)
     told = [*record.first_rejects, *few.rows()]
     left = found.requests.filter(pl.col("source") == at)
@@ -197,8 +197,8 @@ def _failed_once(record: Input, at: int, failed: pl.DataFrame, found: Once) -> I
     before = failed.filter(pl.col("source") == at).join(gone.select(LINE), on=LINE, how="semi")
     rejected = Counter(record.rows_rejected)
     rejected.subtract(before[REJECT].to_list())
-    for reason, count in gone.group_by("reason").len().iter_rows():
-        rejected[reason] += count
+    for reason, n in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += n
     now = dict(gone.select(LINE, "reason").iter_rows())
     return replace(
         record,

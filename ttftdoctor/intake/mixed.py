@@ -363,8 +363,8 @@ def _taken_off(
     ``seen`` is told how many lines there were.
     """
     waiting: pl.DataFrame | None = None
-    for data, number, count, bad in source.blocks():
-        seen[0] = number + count - 1
+    for data, number, size, bad in source.blocks():
+        seen[0] = number + size - 1
         for at, reason in bad:
             rejects.add([_in_file(at, outer)], reason)
         frame = _lines(data, number, outer)
@@ -591,8 +591,8 @@ def _sorted_out(source: Source, mix: _Mix, outer: Pile | None, work: _Work) -> P
     piles = [Pile(spool) for _ in mix.records]
     sorter = _Sorter(mix)
     lines = 0
-    for data, number, count, bad in source.blocks():
-        lines = number + count - 1
+    for data, number, size, bad in source.blocks():
+        lines = number + size - 1
         for at, reason in bad:
             rejects.add([_in_file(at, outer)], reason)
         frame = _lines(data, number, outer).rename({"whole": "text"})
