@@ -34,8 +34,8 @@ FLOORS = (
     "mapping",
     "readers mapping.manner causes remedies report measure.trie simulator.scenario simulator.cache "
     "prefixes.document gate.rules gate.metrics gate.words",
-    "measure.caches prefixes.kinds prefixes.texts prefixes.words gate.reports gate.policy reading spans manual "
-    "pages pages.markup",
+    "measure.caches prefixes.kinds prefixes.texts prefixes.words gate.reports gate.policy reading "
+    "spans manual pages pages.markup",
     "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
     "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 
@@ -50,20 +50,42 @@ class Examined:
     lines: Lines | None = None
 
 
-def examine(log: Log, *, draw: bool = True) -> Examined:
+def examine(
+    log: Log,
+    *,
+    draw: bool = True,
+    beside: ThreadPoolExecutor | None = None,
+    known: Callable[[Rows, Lines | None], None] | None = None,
+) -> Examined:
     """Measure one log.
 
-    What nothing else waits for is worked out in a second thread; the tables for drawings
-    (``charts``) only if there is something to ``draw``.
+    Parameters
+    ----------
+    draw
+        Whether to make the tables for drawings (``charts``).
+    beside
+        The second thread, in which is worked out what nothing else waits for.
+    known
+        Called once the rows and their cost lines will not change any more, with more to do for
+        the second thread when it has done the rest.
     """
-    with ThreadPoolExecutor(max_workers=1) as beside:
-        return _examine(log, beside, draw)
+    if beside is not None:
+        return _examine(log, beside, draw, known)
+    with ThreadPoolExecutor(max_workers=1) as own:
+        return _examine(log, own, draw, known)
 
 
-def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
+def _examine(
+    log: Log,
+    beside: ThreadPoolExecutor,
+    draw: bool,
+    known: Callable[[Rows, Lines | None], None] | None,
+) -> Examined:
     rows = prepare(log.requests)
     coverage = _coverage(log)
     looked_at = beside.submit(carry(signs.artifact_of), rows, _aside(log), _unit_mixed(log))
+    people = beside.submit(carry(_population), rows)
+    grouped = beside.submit(carry(ledgers.groups_of), rows)
     nobody = np.zeros(rows.n)
     counted = load_of(rows, nobody, nobody)
     artifact = looked_at.result()
@@ -71,14 +93,12 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
         # Whatever else is measured must not take thinking for prefill or waiting.
         rows = replace(rows, notes=(*rows.notes, tr("TTFT contains thinking time")))
     rows = _infer_reuse(rows, counted)
+    tables = beside.submit(carry(splits.split), rows)
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
     slots = slots_of(rows, counted)
     artifact = replace(artifact, gate=gate_of(rows, slots))
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
-    people = beside.submit(carry(_population), rows)
-    grouped = beside.submit(carry(ledgers.groups_of), rows)
-    tables = beside.submit(carry(splits.split), rows)
     # So are steps that decode for others; who found all slots taken waited for somebody.
     sharing = sharing_of(rows, queued(counted, slots.full), rows.ttft - extra)
     held = _Held(slots, sharing)
@@ -107,6 +127,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
             splits=tables.result(),
         )
         charts = splits.charts(rows, None, counted, None) if draw else Charts()
+        if known is not None:
+            known(rows, None)
         return Examined(base, charts, None, rows)
     costs = _costs(rows, lines, extra, counted, held)
     groups = grouped.result()
@@ -163,6 +185,8 @@ def _examine(log: Log, beside: ThreadPoolExecutor, draw: bool) -> Examined:
     blamed["deploy_regression"] = dearer
     served = beside.submit(carry(replay.calibrate), rows, lines, ledger, blamed, peak=groups.peak)
     foretold = beside.submit(carry(spread.spread_of), rows, ledger, load, predicted)
+    if known is not None:
+        known(rows, lines)
     cold, change = _dispute(cold, change)
     everything = {
         **blamed,

@@ -11,17 +11,24 @@ thread takes the language along by :func:`carry`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from importlib.resources import files
+from string import Formatter
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_args
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
     from babel.messages.catalog import Catalog
+
+#: A Chinese character or mark, beside which another one stands without a blank.
+_HAN = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uff60]")
+#: A Chinese character and a letter or digit, which stand apart.
+_APART = re.compile(r"[\u4e00-\u9fff][A-Za-z0-9]|[A-Za-z0-9%][\u4e00-\u9fff]")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -68,7 +75,7 @@ def tr(text: str, /, **values: object) -> str:
     '3 of 10 turns'
     """
     if spoken() != "en":
-        text = _translations(spoken()).get(text, text)
+        return _filled(_translations(spoken()).get(text, text), values)
     return text.format(**values) if values else text
 
 
@@ -85,20 +92,50 @@ def tr_n(one: str, many: str, number: float, /, **values: object) -> str:
     >>> tr_n("{n} request", "{n} requests", 1, n="1")
     '1 request'
     """
-    if spoken() == "en":
-        text = one if number == 1 else many
-    else:
-        text = _plural(spoken(), one, many, number)
+    if spoken() != "en":
+        return _filled(_plural(spoken(), one, many, number), values)
+    text = one if number == 1 else many
     return text.format(**values) if values else text
 
 
 def listed(words: Sequence[str]) -> str:
-    """Words as one list: ``a, b and c``; Babel's list where English is not spoken."""
-    if spoken() != "en":
-        from babel.lists import format_list
+    """Words as one list: ``a, b and c``."""
+    if len(words) < 2:
+        return "".join(words)
+    return tr("{words} and {last}", words=tr(", ").join(words[:-1]), last=words[-1])
 
-        return format_list(list(words), locale=spoken())
-    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " and " + words[-1]
+
+def _filled(text: str, values: Mapping[str, object]) -> str:
+    """The text with its values, set apart from it as Chinese is set.
+
+    Between a Chinese character and a letter or digit there is a blank, between two Chinese ones
+    there is none. A template cannot know which of them a value begins and ends with; inside a
+    value, which may be a name from a log, nothing is changed.
+    """
+    if not values:
+        return text
+    out = ""
+    inside = False  # whether the last piece was a value
+    for literal, name, form, _ in Formatter().parse(text):
+        pieces = [(literal, False)] if literal else []
+        if name is not None:
+            pieces.append((format(values[name], form or ""), True))
+        for piece, is_value in pieces:
+            out = out + piece if is_value == inside else _beside(out, piece, inside)
+            inside = is_value
+    return out
+
+
+def _beside(left: str, right: str, value_left: bool) -> str:
+    """A value beside a piece of the template, with or without a blank between them."""
+    if not left or not right:
+        return left + right
+    if not value_left and left[-1] == " " and _HAN.match(left[-2:-1]) and _HAN.match(right):
+        return left[:-1] + right
+    if value_left and right[0] == " " and _HAN.match(left[-1]) and _HAN.match(right[1:2]):
+        return left + right[1:]
+    pair = left[-1] + right[0]
+    return f"{left} {right}" if _APART.match(pair) else left + right
 
 
 def catalogue(language: str) -> Traversable:

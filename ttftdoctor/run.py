@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import reduce
 from importlib.metadata import PackageNotFoundError, version
@@ -32,7 +32,9 @@ from ttftdoctor.verdict import decide
 
 if TYPE_CHECKING:
     from ttftdoctor.examine import Examined
+    from ttftdoctor.measure.lines import Lines
     from ttftdoctor.measure.replay import Outcome
+    from ttftdoctor.measure.rows import Rows
     from ttftdoctor.prefixes.records import PrefixFindings
     from ttftdoctor.prices import Pricing, Till
 
@@ -176,11 +178,16 @@ def study(
     """
     from ttftdoctor.examine import examine  # loads while the log is read
 
-    examined = examine(log, draw=draw)
-    till = _till(examined, pricing)
     with ThreadPoolExecutor(max_workers=1) as beside:
-        # Work on long arrays, which leaves the many small steps of the rest their turn.
-        prefix = beside.submit(carry(_prefix), log, examined, till)
+        later: list[tuple[Till | None, Future[PrefixFindings | None]]] = []
+
+        def known(rows: Rows, lines: Lines | None) -> None:
+            # Work on long arrays, which leaves the many small steps of the rest their turn.
+            till = _till(rows, pricing)
+            later.append((till, beside.submit(carry(_prefix), log, rows, lines, till)))
+
+        examined = examine(log, draw=draw, beside=beside, known=known)
+        ((till, prefix),) = later
         verdict, findings = decide(examined.evidence, catalog.causes())
         verdict = replace(
             verdict,
@@ -301,23 +308,23 @@ def _warnings(e: Evidence) -> list[str]:
     return out
 
 
-def _prefix(log: Log, examined: Examined, till: Till | None) -> PrefixFindings | None:
+def _prefix(log: Log, rows: Rows, lines: Lines | None, till: Till | None) -> PrefixFindings | None:
     """Where reusable work is lost, where the log counts cached tokens or tells prompts apart."""
-    if examined.rows.reuse_grade not in ("content", "reported"):
+    if rows.reuse_grade not in ("content", "reported"):
         return None
     from ttftdoctor.prefixes.look import look
     from ttftdoctor.prefixes.rungs import Asked
 
-    return look(log, examined.rows, Asked(), examined.lines, till)
+    return look(log, rows, Asked(), lines, till)
 
 
-def _till(examined: Examined, pricing: Pricing | None) -> Till | None:
+def _till(rows: Rows, pricing: Pricing | None) -> Till | None:
     """What turns waste and gains into money, where somebody asked."""
     if pricing is None:
         return None
     from ttftdoctor.prices import till_of
 
-    return till_of(examined.rows, pricing)
+    return till_of(rows, pricing)
 
 
 def _with_rows(log: Log, examined: Examined, findings: Sequence[Finding]) -> tuple[Finding, ...]:

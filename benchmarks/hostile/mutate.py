@@ -70,15 +70,13 @@ _ODD: tuple[Any, ...] = (
 )  # fmt: skip
 _BYTES = (
     b"\x00", b"\xff", b"\xfe\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\r", b"\t",
-    b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xe2\x80\xa8", b"\x1b[0m", b"\x1b[", b"\"", b"'", b"\\", b",", b"{", b"}", b"[",
+    b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xe2\x80\xa8", b"\x1b[0m", b"\x1b[", b'"', b"'", b"\\", b",", b"{", b"}", b"[",
     b"]", b":", b"|", b"=", b"-", b"99999999999999999999", b"1e999", b"NaN", b"null", b"%s", b"()", b"\xf0\x9f\xa6\x8a",
 )  # fmt: skip
 _ID = re.compile(r"(?i)(?:id|uuid|span|trace|parent|session|conversation|thread|request)s?$")
 _HEX = re.compile(r"[0-9a-f]{16,32}$")
 _NAMED = re.compile(rb"\b((?:req|sess|conv|chatcmpl|cmpl|call|msg)-[\w-]*?\d+\w*)")
-_NUMBERED = re.compile(
-    rb"((?:task|session|req_id:|trace_id:|id=)[ =:]*\|?[ ]*)(\d{1,6})(?![\d.])"
-)
+_NUMBERED = re.compile(rb"((?:task|session|req_id:|trace_id:|id=)[ =:]*\|?[ ]*)(\d{1,6})(?![\d.])")
 
 
 @dataclass(frozen=True)
@@ -177,7 +175,9 @@ class Maker:
                 data = data[: -rng.randrange(1, 60)]
             path.write_bytes(data)
         suffix = {"parquet": ".parquet", "sqlite": ".db", "array": ".json"}.get(variant)
-        suffix = suffix or (".csv" if "csv" in variant else ".log" if variant == "text" else ".jsonl")
+        suffix = suffix or (
+            ".csv" if "csv" in variant else ".log" if variant == "text" else ".jsonl"
+        )
         return Made(variant, damaged, suffix)
 
     def _lines(self, rng: random.Random, damaged: int) -> tuple[bytes, int]:
@@ -229,7 +229,9 @@ class Maker:
         return b"[" + b",\n".join(made) + b"]", damaged
 
     def _lines_of_it(self, rng: random.Random, damaged: int) -> tuple[bytes, int]:
-        records = self.records or [{"message": line.decode("utf-8", "replace")} for line in self.lines]
+        records = self.records or [
+            {"message": line.decode("utf-8", "replace")} for line in self.lines
+        ]
         whole = [json.dumps(one).encode() for one in records]
         made = [_written(rng, one, whole) for one in self._fresh(rng, damaged, records)]
         return _joined(rng, made), damaged
@@ -250,7 +252,11 @@ class Maker:
                 if mine <= 0:
                     break
             put(grown)
-        if isinstance(document, dict) and rng.random() < 0.3 and self.name not in ("burstgpt-replay",):
+        if (
+            isinstance(document, dict)
+            and rng.random() < 0.3
+            and self.name not in ("burstgpt-replay",)
+        ):
             # What stands around the records.
             key = rng.choice(list(document))
             if not isinstance(document[key], (list, dict)) or not document[key]:
@@ -282,7 +288,9 @@ class Maker:
                     run[name][at] = _scaled(rng, run[name][at])
             if rng.random() < 0.3:
                 name = rng.choice(across)
-                run[name] = rng.choice((run[name][: rng.randrange(size)], _odd(rng, run[name]), None))
+                run[name] = rng.choice(
+                    (run[name][: rng.randrange(size)], _odd(rng, run[name]), None)
+                )
             if rng.random() < 0.15:
                 run = _harmed(rng, run)
             line = _dumped(rng, run, sound=rng.random() < 0.96)
@@ -290,9 +298,7 @@ class Maker:
             done += size
         return _joined(rng, out), done
 
-    def _fresh(
-        self, rng: random.Random, n: int, records: list[Any] | None = None
-    ) -> Iterator[Any]:
+    def _fresh(self, rng: random.Random, n: int, records: list[Any] | None = None) -> Iterator[Any]:
         """So many damaged records."""
         records = records or self.records
         for copy, at in self._copies(len(records)):
@@ -372,7 +378,9 @@ def _odd(rng: random.Random, value: Any) -> Any:
     if pick < 0.75:
         return f"@raw{rng.randrange(len(_RAW))}@"
     if pick < 0.85:
-        return rng.choice((str(value), [value], {"value": value}, [value, value], json.dumps(value)))
+        return rng.choice(
+            (str(value), [value], {"value": value}, [value, value], json.dumps(value))
+        )
     if pick < 0.88:
         return f"@deep{rng.choice((3, 10, 40, 130, 130, 500, 1200, 5000))}@"
     if pick < 0.886:
@@ -388,12 +396,16 @@ def _scaled(rng: random.Random, value: Any) -> Any:
     if isinstance(value, bool):
         return not value
     if isinstance(value, int):
-        return rng.choice((-value, value * 1000, value // 1000, value * 10**12, value + 1, value - 10**6))
+        return rng.choice(
+            (-value, value * 1000, value // 1000, value * 10**12, value + 1, value - 10**6)
+        )
     if isinstance(value, float):
         return rng.choice((-value, value * 1000, value / 1000, value * 1e15, round(value, 1)))
     if isinstance(value, str) and value:
         at = rng.randrange(len(value))
-        return rng.choice((value[:at], value[at:], value * 2, value[::-1], value.upper(), f" {value} "))
+        return rng.choice(
+            (value[:at], value[at:], value * 2, value[::-1], value.upper(), f" {value} ")
+        )
     return None
 
 
@@ -428,7 +440,9 @@ def _harmed(rng: random.Random, record: Any) -> Any:
                 if pick < 0.92:
                     at[f"@twice@{key}"] = _odd(rng, inner)
                 elif pick < 0.96:
-                    at[rng.choice((key.upper(), f"{key} ", f"{key}\x00", "", "$", "a.b", "line"))] = inner
+                    at[
+                        rng.choice((key.upper(), f"{key} ", f"{key}\x00", "", "$", "a.b", "line"))
+                    ] = inner
                 else:
                     at[key] = _copied(rng.choice(list(record.values()))) if record else None
             else:
@@ -453,7 +467,9 @@ def _dumped(rng: random.Random, value: Any, *, sound: bool = False) -> bytes:
             return rng.choice((b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth))
         return b""
 
-    return _MARK.sub(raw, json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass"))
+    return _MARK.sub(
+        raw, json.dumps(value, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+    )
 
 
 def _written(rng: random.Random, value: Any, others: list[bytes]) -> bytes:
@@ -486,7 +502,9 @@ def _broken(rng: random.Random, line: bytes, others: list[bytes] | None = None) 
             numbers = list(re.finditer(rb"\d+(?:\.\d+)?", line))
             if numbers:
                 one = rng.choice(numbers)
-                new = rng.choice((b"-1", b"9" * 25, b"9" * 400, b"0", b"1e999", b"nan", b"", b"1.2.3", b"12,5"))
+                new = rng.choice(
+                    (b"-1", b"9" * 25, b"9" * 400, b"0", b"1e999", b"nan", b"", b"1.2.3", b"12,5")
+                )
                 line = line[: one.start()] + new + line[one.end() :]
         elif pick == 8:
             words = line.split(b" ")
@@ -522,7 +540,9 @@ def _table(
                         delimiter=rng.choice((",", ",", ",", ";", "\t")))  # fmt: skip
     names = list(header)
     if rng.random() < 0.15:
-        names[rng.randrange(len(names))] = rng.choice(("", "x", names[0], '"', "line", names[-1] + " "))
+        names[rng.randrange(len(names))] = rng.choice(
+            ("", "x", names[0], '"', "line", names[-1] + " ")
+        )
     writer.writerow(names)
     ids = [at for at, name in enumerate(header) if _ID.search(name)]
     left = damaged
@@ -589,28 +609,40 @@ def _column(rng: random.Random, name: str, values: list[Any], kind: Any) -> Any:
     import polars as pl
 
     if kind == pl.String:
-        texts = [None if v is None else _cell(v)[:2000].encode("utf-8", "replace").decode() for v in values]
+        texts = [
+            None if v is None else _cell(v)[:2000].encode("utf-8", "replace").decode()
+            for v in values
+        ]
         return pl.Series(name, texts, dtype=pl.String)
     if kind == pl.Binary:
         return pl.Series(name, [None if v is None else rng.choice(_BYTES) for v in values])
     numbers = [float(v) if isinstance(v, (int, float)) and abs(v) < 1e300 else None for v in values]
     floats = pl.Series(name, numbers, dtype=pl.Float64)
     if kind == pl.Float64 and rng.random() < 0.7:
-        odd = [rng.choice((v, v, v, v, float("nan"), float("inf"), float("-inf"), -1.0, 1e300)) for v in numbers]
+        odd = [
+            rng.choice((v, v, v, v, float("nan"), float("inf"), float("-inf"), -1.0, 1e300))
+            for v in numbers
+        ]
         return pl.Series(name, odd, dtype=pl.Float64)
     if isinstance(kind, pl.List):
         inner = floats.cast(kind.inner, strict=False).to_list()
-        return pl.Series(name, [rng.choice(([v], [], None, [v, v], [None])) for v in inner], dtype=kind)
+        return pl.Series(
+            name, [rng.choice(([v], [], None, [v, v], [None])) for v in inner], dtype=kind
+        )
     if isinstance(kind, pl.Struct):
         return pl.Series(name, [{"value": v, "a": "x"} for v in numbers], dtype=kind)
     if kind == pl.Categorical:
         return pl.Series(name, [rng.choice(("a", "", "7", None)) for _ in values]).cast(kind)
     if kind in (pl.Date, pl.Time) or isinstance(kind, (pl.Datetime, pl.Duration)):
-        whole = [rng.choice((0, 1, -1, 2**62, -(2**62), 1_785_578_400_000_000, None)) for _ in values]
+        whole = [
+            rng.choice((0, 1, -1, 2**62, -(2**62), 1_785_578_400_000_000, None)) for _ in values
+        ]
         if kind == pl.Time:
             whole = [None if v is None else abs(v) % 86_400_000_000_000 for v in whole]
         if kind == pl.Date:
-            return pl.Series(name, [None if v is None else v % 2**31 - 2**30 for v in whole], dtype=pl.Int32).cast(kind)
+            return pl.Series(
+                name, [None if v is None else v % 2**31 - 2**30 for v in whole], dtype=pl.Int32
+            ).cast(kind)
         return pl.Series(name, whole, dtype=pl.Int64).cast(kind)
     return floats.cast(kind, strict=False)
 
@@ -625,13 +657,21 @@ def _sqlite(rng: random.Random, records: Iterator[Any], path: Path) -> None:
         if value is None or isinstance(value, float):
             return value
         if isinstance(value, int):
-            return value if abs(value) < 2**63 else float(value) if abs(value) < 1e300 else str(value)[:50]
+            return (
+                value
+                if abs(value) < 2**63
+                else float(value)
+                if abs(value) < 1e300
+                else str(value)[:50]
+            )
         if rng.random() < 0.02:
             return rng.choice(_BYTES)
         return _cell(value)[:5000].encode("utf-8", "replace").decode()
 
     with closing(sqlite3.connect(path)) as link:
-        columns = ", ".join('"' + name.replace('"', '""').replace("\x00", "") + '"' for name in unique)
+        columns = ", ".join(
+            '"' + name.replace('"', '""').replace("\x00", "") + '"' for name in unique
+        )
         link.execute(f"CREATE TABLE requests ({columns})")
         marks = ", ".join("?" * len(unique))
         link.executemany(

@@ -227,12 +227,16 @@ def _make_bombs(folder: Path) -> None:
             out.write(packer.compress(b"a" * piece))
         out.write(packer.flush())
     for name, byte in (("blank lines", b"\n"), ("zeros", b"\x00")):
-        with (folder / name).open("wb") as out, zstandard.ZstdCompressor(3).stream_writer(out) as to:
+        with (
+            (folder / name).open("wb") as out,
+            zstandard.ZstdCompressor(3).stream_writer(out) as to,
+        ):
             for _ in range(BOMB_BYTES // piece):
                 to.write(byte * piece)
-    with zipfile.ZipFile(folder / "brackets", "w", zipfile.ZIP_DEFLATED) as archive, archive.open(
-        "log.jsonl", "w", force_zip64=True
-    ) as to:
+    with (
+        zipfile.ZipFile(folder / "brackets", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("log.jsonl", "w", force_zip64=True) as to,
+    ):
         for _ in range(BOMB_BYTES // piece):
             to.write(b"[" * piece)
 
@@ -288,7 +292,15 @@ def child(args: argparse.Namespace) -> None:
 
 
 def _event() -> dict[str, Any]:
-    return {"mutated": 0, "refused": [], "read": 0, "used": 0, "rejected": 0, "reasons": [], "faults": []}
+    return {
+        "mutated": 0,
+        "refused": [],
+        "read": 0,
+        "used": 0,
+        "rejected": 0,
+        "reasons": [],
+        "faults": [],
+    }
 
 
 def _mutated(
@@ -338,10 +350,14 @@ def _read(path: Path, name: str | None, event: dict[str, Any]) -> Any:
         except TTFTDoctorError as error:
             event["refused"].append(f"{error.what} ({error.why})"[:200])
             if not str(error).strip() or len(str(error)) > 100_000:
-                event["faults"].append(f"an error that says nothing or too much: {str(error)[:80]!r}")
+                event["faults"].append(
+                    f"an error that says nothing or too much: {str(error)[:80]!r}"
+                )
         except BaseException as error:  # noqa: BLE001  (a panic of Polars is no Exception)
             event["faults"].append(_where(error))
-    event["faults"] += sorted({f"warning: {one.category.__name__}: {one.message}"[:300] for one in caught})
+    event["faults"] += sorted(
+        {f"warning: {one.category.__name__}: {one.message}"[:300] for one in caught}
+    )
     spent = time.process_time() - begun
     if spent > SLOW_S:
         event["faults"].append(f"slow: {spent:.0f} s of processor time")
@@ -361,12 +377,19 @@ def _account(log: Any, event: dict[str, Any]) -> None:
     used = 0
     for one in log.inputs:
         rejected = sum(one.rows_rejected.values())
-        if one.rows_read != one.rows_used + rejected or min(one.rows_rejected.values(), default=1) < 1:
-            event["faults"].append(f"{one.rows_read} rows read, {one.rows_used} used, {rejected} rejected")
+        if (
+            one.rows_read != one.rows_used + rejected
+            or min(one.rows_rejected.values(), default=1) < 1
+        ):
+            event["faults"].append(
+                f"{one.rows_read} rows read, {one.rows_used} used, {rejected} rejected"
+            )
         used += one.rows_used
         event["read"] += one.rows_read
         event["rejected"] += rejected
-        event["reasons"] += [reason for reason in one.rows_rejected if reason not in event["reasons"]]
+        event["reasons"] += [
+            reason for reason in one.rows_rejected if reason not in event["reasons"]
+        ]
     event["used"] += used
     if log.requests.height != used:
         event["faults"].append(f"{used} rows said to be used, {log.requests.height} there")
@@ -386,7 +409,13 @@ def absurd(frame: Any) -> Iterator[str]:
     for name in ("ttft_us", "e2e_us", "queue_us", "prefill_us", "decode_us", "load_us"):
         tests[f"{name} < 0"] = col(name) < 0
         tests[f"{name} > a day"] = col(name) > ABSURD_US
-    for name in ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens"):
+    for name in (
+        "input_tokens",
+        "cached_tokens",
+        "cache_write_tokens",
+        "output_tokens",
+        "reasoning_tokens",
+    ):
         tests[f"{name} < 0"] = col(name) < 0
         tests[f"{name} > 100 million"] = col(name) > ABSURD_TOKENS
     tests["cached > input"] = col("cached_tokens") > col("input_tokens")
@@ -394,7 +423,9 @@ def absurd(frame: Any) -> Iterator[str]:
     tests["ttft > e2e"] = col("ttft_us") > col("e2e_us") * 1.01 + 1000
     start = col("start")
     tests["start outside 2000 to 2100"] = (
-        (start < -(10**14)) | start.is_between(10**14, 946_684_799_999_999) | (start > 4_102_444_800_000_000)
+        (start < -(10**14))
+        | start.is_between(10**14, 946_684_799_999_999)
+        | (start > 4_102_444_800_000_000)
     )
     tests["status not ok"] = col("status") != "ok"
     found = frame.select(test.sum().alias(name) for name, test in tests.items())
@@ -492,7 +523,9 @@ def _bomb(kind: str, folder: Path, before: bytes) -> Callable[[], Fixed]:
     return make
 
 
-def _fixed(name: str, at: int, make: Callable[[], Fixed], args: argparse.Namespace) -> dict[str, Any]:
+def _fixed(
+    name: str, at: int, make: Callable[[], Fixed], args: argparse.Namespace
+) -> dict[str, Any]:
     path, check = make()
     event = _event()
     log = _read(path, name, event)

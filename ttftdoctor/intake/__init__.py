@@ -26,11 +26,13 @@ from ttftdoctor.guide import (
 )
 from ttftdoctor.intake.layers import Once, once
 from ttftdoctor.intake.mixed import Part, Parts, parts_of
+from ttftdoctor.language import tr
 from ttftdoctor.mapping.proposal import propose, unused_fields
 from ttftdoctor.readers import Options, Raw
 from ttftdoctor.sources import Shape, Source, ahead, expand
 from ttftdoctor.sources.addresses import is_database, shown
 from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
+from ttftdoctor.units import count
 
 #: How many rejects are shown with their line.
 FIRST_REJECTS = 10
@@ -41,7 +43,11 @@ FIRST_ELSEWHERE = 3
 FAILED = ("failed_request", "aborted_request", "rate_limited")
 
 
-_WRITER = Field("around the lines", "", "the container, pod or host that wrote them", "derived")
+def _writer() -> Field:
+    """Where a replica comes from that no record names."""
+    return Field(
+        tr("around the lines"), "", tr("the container, pod or host that wrote them"), "derived"
+    )
 
 
 @dataclass(frozen=True)
@@ -104,7 +110,8 @@ def read_log(
     lacks: dict[str, None] = {}
     notes: dict[str, None] = {}
     warnings: dict[str, None] = {
-        f"{shown(path)}: given more than once; it is read once": None for path in repeated
+        tr("{path}: given more than once; it is read once", path=shown(path)): None
+        for path in repeated
     }
     prompts: list[pl.DataFrame] = []
     problems: list[InputError] = []
@@ -117,7 +124,7 @@ def read_log(
             if len(files) == 1:
                 raise
             problems.append(error)
-            warnings[f"skipped {shown(path)}: {error.what}"] = None
+            warnings[tr("skipped {path}: {why}", path=shown(path), why=error.what)] = None
             continue
         if one.bytes_per_token is not None:
             # Text is cut alike in all files, or equal prompts would not be seen to be equal.
@@ -167,8 +174,8 @@ def _without(record: Input, at: int, found: Once) -> Input:
     if not gone.height:
         return record
     rejected = Counter(record.rows_rejected)
-    for reason, count in gone.group_by("reason").len().iter_rows():
-        rejected[reason] += count
+    for reason, n in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += n
     few = gone.sort(LINE).select(LINE, "reason").head(FIRST_ELSEWHERE)
     told = [*record.first_rejects, *few.rows()]
     left = found.requests.filter(pl.col("source") == at)
@@ -190,8 +197,8 @@ def _failed_once(record: Input, at: int, failed: pl.DataFrame, found: Once) -> I
     before = failed.filter(pl.col("source") == at).join(gone.select(LINE), on=LINE, how="semi")
     rejected = Counter(record.rows_rejected)
     rejected.subtract(before[REJECT].to_list())
-    for reason, count in gone.group_by("reason").len().iter_rows():
-        rejected[reason] += count
+    for reason, n in gone.group_by("reason").len().iter_rows():
+        rejected[reason] += n
     now = dict(gone.select(LINE, "reason").iter_rows())
     return replace(
         record,
@@ -387,10 +394,10 @@ def _read_part(
     doubts: Counter[str] = Counter()
     doubtful: dict[str, list[tuple[int, int]]] = {}
     unread: Counter[str] = Counter()
-    for chunk in ahead(
-        source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
-    ):
-        batch = plan.convert(Raw(chunk.frame, options))
+    chunks = source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
+    # While one chunk is taken in, the next one is converted, and the one after that is read.
+    batches = ((plan.convert(Raw(chunk.frame, options)), chunk.rejects) for chunk in ahead(chunks))
+    for batch, rejects in ahead(batches):
         fields.update({k: v for k, v in batch.fields.items() if k not in fields})
         notes.update(dict.fromkeys(batch.notes))
         bytes_per_token = batch.bytes_per_token or bytes_per_token
@@ -398,9 +405,9 @@ def _read_part(
             said = _placed(batch.prompts, part)
             prompts.append(said.with_columns(_source(index)))
         frame = _from(check(conform(batch.frame)), part)
-        rows += frame.height + len(chunk.rejects)
-        bad_lines = part.place(pl.Series([line for line, _ in chunk.rejects], dtype=pl.Int64))
-        for line, (_, reason) in zip(bad_lines, chunk.rejects, strict=True):
+        rows += frame.height + len(rejects)
+        bad_lines = part.place(pl.Series([line for line, _ in rejects], dtype=pl.Int64))
+        for line, (_, reason) in zip(bad_lines, rejects, strict=True):
             rejected[reason] = rejected.get(reason, 0) + 1
             first.append((line, reason))
         bad = _known(frame, REJECT)
@@ -430,32 +437,49 @@ def _read_part(
         )
     used = sum(f.height for f in frames)
     if any(part.writers) and any(f["replica"].count() for f in frames):
-        fields.setdefault("replica", _WRITER)
+        fields.setdefault("replica", _writer())
     warnings = []
     if source.damage is not None:
         warnings.append(
-            f"{path}: the packed file is damaged after row {rows} ({source.damage}); what came "
-            "before was read"
+            tr(
+                "{path}: the packed file is damaged after row {row} ({why}); what came before was "
+                "read",
+                path=path,
+                row=rows,
+                why=source.damage,
+            )
         )
     warnings += [f"{path}: {text}" for text in (*source.warnings, *clock_warnings(options))]
     warnings += [
-        f"{path}: {doubts[name]:,} rows {text}" for name, text in DOUBTS.items() if doubts[name]
+        tr("{path}: {n} rows {doubt}", path=path, n=count(doubts[name]), doubt=tr(text))
+        for name, text in DOUBTS.items()
+        if doubts[name]
     ]
     columns = {found.source: name for name, found in fields.items()}
     for label, n in sorted(unread.items(), key=lambda item: (-item[1], item[0])):
-        column = f"{columns[label]}: " if label in columns else ""
-        warnings.append(f"{path}: {column}{n:,} values of `{label}` could not be read")
+        where = f"{path}: {columns[label]}" if label in columns else path
+        warnings.append(
+            tr(
+                "{where}: {n} values of `{field}` could not be read",
+                where=where, n=count(n), field=label,
+            )
+        )  # fmt: skip
     wrong = {reason.partition(":")[2] for reason in rejected if reason.startswith("wrong_type:")}
     for label in sorted(wrong | set(unread)):
         texts = [record.get(label) for record in source.head.records]
         comma = [t for t in texts if isinstance(t, str) and re.fullmatch(r"\s*\d+,\d+\s*", t)]
         if comma:
             warnings.append(
-                f"{path}: `{label}` has decimal commas ({comma[0].strip()}); write them as points"
+                tr(
+                    "{path}: `{field}` has decimal commas ({example}); write them as points",
+                    path=path,
+                    field=label,
+                    example=comma[0].strip(),
+                )
             )
     if rows > used and used == 0:
-        reasons = ", ".join(f"{n} {r}" for r, n in sorted(rejected.items()))
-        warnings.append(f"{path}: no row could be used ({reasons})")
+        reasons = tr(", ").join(f"{n} {r}" for r, n in sorted(rejected.items()))
+        warnings.append(tr("{path}: no row could be used ({reasons})", path=path, reasons=reasons))
     unused = unused_fields(source.head, plan, [found.source for found in fields.values()])
     record = Input(
         path=path,

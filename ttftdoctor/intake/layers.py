@@ -28,7 +28,9 @@ from itertools import combinations
 import numpy as np
 import polars as pl
 
+from ttftdoctor.language import listed, mark, tr
 from ttftdoctor.table import LINE, SET_ASIDE
+from ttftdoctor.units import count
 
 #: Why a row is left out.
 SEEN = "seen_by_another_layer"
@@ -37,6 +39,9 @@ REPEATED = "repeated_row"
 #: The farther out a clock stands, the more of the wait it sees.
 _OUTER = {"client": 0, "gateway": 1, "server": 3}
 _UNKNOWN = 2
+_WHOSE = {
+    "client": mark("the client's"), "gateway": mark("the gateway's"), "server": mark("the server's")
+}  # fmt: skip
 
 _SECOND = 1_000_000
 #: Clocks of two machines differ by this at most, but for a time zone.
@@ -142,7 +147,11 @@ def once(
         return Once(requests, _left_out(rows, pairs, REPEATED), _moved(rows, pairs))
     if pairs.height:
         notes.insert(
-            0, f"{pairs.height:,} rows were told again with the same id and figures: counted once"
+            0,
+            tr(
+                "{n} rows were told again with the same id and figures: counted once",
+                n=count(pairs.height),
+            ),
         )
     out = merged.select(requests.columns)
     return Once(
@@ -179,8 +188,9 @@ def _repeats(rows: pl.DataFrame, formats: Sequence[str]) -> pl.DataFrame:
     if alone and rows["request_id"].null_count() == rows.height:
         return _no_pairs()
     # Whole numbers are compared several times as fast as texts: first the starts, then the ids.
-    first = "start" if all_placed and alone else "request_id"
-    some = rows.filter(pl.col(first).is_duplicated()) if alone else rows
+    some = rows.filter(_recurs(rows["start"])) if alone and all_placed else rows
+    if alone:
+        some = some.filter(pl.col("request_id").is_duplicated())
     if not some.height:
         return _no_pairs()
     known = pl.sum_horizontal(pl.col(c).is_not_null().cast(pl.Int8) for c in _FIGURES)
@@ -223,6 +233,13 @@ def _repeats(rows: pl.DataFrame, formats: Sequence[str]) -> pl.DataFrame:
     )
     both = pl.concat([found.select("row", "of"), copied.select("row", "of")])
     return both.group_by("row").agg(pl.col("of").min()).sort("row")
+
+
+def _recurs(stamps: pl.Series) -> pl.Series:
+    """Whether each of the stamps is there more than once; few are, as a rule."""
+    ordered = np.sort(stamps.to_numpy())
+    recurring = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    return stamps.is_in(pl.Series(recurring, dtype=stamps.dtype).implode())
 
 
 def _finely_stamped(rows: pl.DataFrame) -> pl.Series:
@@ -310,7 +327,12 @@ def _kinds(
     for source in sorted(places):
         members.setdefault((formats[source], places[source]), []).append(source)
     kinds = [
-        _Kind(*key, names[own[0]] if len(own) == 1 else f"{len(own)} logs of {key[0]}")
+        _Kind(
+            *key,
+            names[own[0]]
+            if len(own) == 1
+            else tr("{n} logs of {format}", n=len(own), format=key[0]),
+        )
         for key, own in members.items()
     ]
     of = {source: at for at, own in enumerate(members.values()) for source in own}
@@ -684,33 +706,36 @@ def _said(
 
     def side(kind: int) -> str:
         one = kinds[kind]
-        return f"that of {one.name}" if one.vantage is None else f"the {one.vantage}'s"
-
-    def listed(words: Sequence[str]) -> str:
-        return " and ".join(part for part in (", ".join(words[:-1]), words[-1]) if part)
+        return tr("that of {log}", log=one.name) if one.vantage is None else tr(_WHOSE[one.vantage])
 
     places = sorted(some["kind"].unique())
     clocks = base.group_by("kind").len().sort("len", descending=True)["kind"].to_list()
     lent = {
-        "queue_us": "queue times", "prefill_us": "prefill times", "cached_tokens": "cached tokens",
-        "replica": "replicas",
+        "queue_us": tr("queue times"), "prefill_us": tr("prefill times"),
+        "cached_tokens": tr("cached tokens"), "replica": tr("replicas"),
     }  # fmt: skip
     before = base.select(list(lent)).null_count().row(0, named=True)
     after = whole.select(list(lent)).null_count().row(0, named=True)
     taken = [word for column, word in lent.items() if after[column] < before[column]]
-    text = (
-        f"{base.height:,} requests were seen by several layers "
-        f"({', '.join(kinds[k].name for k in places)}) and are counted once: the TTFT is "
-        + listed(list(dict.fromkeys(map(side, clocks))))
-    )
+    text = tr(
+        "{n} requests were seen by several layers ({layers}) and are counted once: the TTFT is "
+        "{whose}",
+        n=count(base.height), layers=tr(", ").join(kinds[k].name for k in places),
+        whose=listed(list(dict.fromkeys(map(side, clocks)))),
+    )  # fmt: skip
     if taken:
         others = dict.fromkeys(side(k) for k in places if k != clocks[0])
-        text += f"; {listed(taken)} are {listed(list(others))}"
+        text = tr(
+            "{sentence}; {figures} are {whose}",
+            sentence=text, figures=listed(taken), whose=listed(list(others)),
+        )  # fmt: skip
     notes = [text]
     alone = rest.filter(pl.col("kind").is_in(places))["kind"].value_counts().sort("kind")
-    for kind, count in alone.iter_rows():
+    for kind, n in alone.iter_rows():
         notes.append(
-            f"{count:,} requests of {kinds[kind].name} were found in no other log and stand for "
-            "themselves"
-        )
+            tr(
+                "{n} requests of {log} were found in no other log and stand for themselves",
+                n=count(n), log=kinds[kind].name,
+            )
+        )  # fmt: skip
     return notes

@@ -23,6 +23,7 @@ import polars as pl
 
 from ttftdoctor import catalog
 from ttftdoctor.errors import InputError
+from ttftdoctor.language import tr
 from ttftdoctor.readers import Options, Reader
 from ttftdoctor.sources import (
     HEAD_RECORDS,
@@ -36,6 +37,7 @@ from ttftdoctor.sources import (
 from ttftdoctor.sources.piles import Pile, Spool, together
 from ttftdoctor.sources.wrappings import Wrapping, replica_of_path, wrapping_of
 from ttftdoctor.table import LINE
+from ttftdoctor.units import count
 
 #: Writers told apart in one file; the lines of more are laid together.
 MOST_WRITERS = 20_000
@@ -173,8 +175,13 @@ def _told(source: Source, lines: int) -> tuple[str, ...]:
     warnings = [f"{source.path}: {text}" for text in source.warnings]
     if source.damage is not None:
         warnings.append(
-            f"{source.path}: the packed file is damaged after line {lines:,} ({source.damage}); "
-            "what came before was read"
+            tr(
+                "{path}: the packed file is damaged after line {line} ({why}); what came before "
+                "was read",
+                path=source.path,
+                line=count(lines),
+                why=source.damage,
+            )
         )
     return tuple(warnings)
 
@@ -253,7 +260,10 @@ def _unwrapped(
             else:
                 piles[number] = pile
     found: list[Part] = []
-    notes = {f"{source.path}: {wrapping.name}: what is in them was read": None}
+    said = tr(
+        "{path}: {wrapping}: what is in them was read", path=source.path, wrapping=tr(wrapping.name)
+    )
+    notes = {said: None}
     warnings = dict.fromkeys(_told(source, seen[0]))
     problems: list[tuple[Pile, InputError]] = []
     queue = _grouped(source.path, piles)
@@ -353,8 +363,8 @@ def _taken_off(
     ``seen`` is told how many lines there were.
     """
     waiting: pl.DataFrame | None = None
-    for data, number, count, bad in source.blocks():
-        seen[0] = number + count - 1
+    for data, number, size, bad in source.blocks():
+        seen[0] = number + size - 1
         for at, reason in bad:
             rejects.add([_in_file(at, outer)], reason)
         frame = _lines(data, number, outer)
@@ -581,8 +591,8 @@ def _sorted_out(source: Source, mix: _Mix, outer: Pile | None, work: _Work) -> P
     piles = [Pile(spool) for _ in mix.records]
     sorter = _Sorter(mix)
     lines = 0
-    for data, number, count, bad in source.blocks():
-        lines = number + count - 1
+    for data, number, size, bad in source.blocks():
+        lines = number + size - 1
         for at, reason in bad:
             rejects.add([_in_file(at, outer)], reason)
         frame = _lines(data, number, outer).rename({"whole": "text"})
@@ -604,8 +614,11 @@ def _sorted_out(source: Source, mix: _Mix, outer: Pile | None, work: _Work) -> P
         if pile.count:
             inner = work.opened(source.path, pile, lines=at < len(mix.text))
             found.append(Part(inner, reader, why, work.writers, pile))
-    names = ", ".join(dict.fromkeys(part.reader.name for part in found))
-    note = f"{source.path}: holds logs of several formats ({names}); each was read as what it is"
+    names = tr(", ").join(dict.fromkeys(part.reader.name for part in found))
+    note = tr(
+        "{path}: holds logs of several formats ({formats}); each was read as what it is",
+        path=source.path, formats=names,
+    )  # fmt: skip
     return Parts(found, rejects, (note,) if len(found) > 1 else (), _told(source, lines))
 
 

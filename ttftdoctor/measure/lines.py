@@ -8,7 +8,7 @@ one-sided tail.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ttftdoctor.language import tr
 from ttftdoctor.measure.load import Load
-from ttftdoctor.measure.rows import Mask, Rows
+from ttftdoctor.measure.rows import Index, Mask, Rows
 from ttftdoctor.stats import (
     MOST_ROWS,
     Array,
@@ -29,6 +29,9 @@ from ttftdoctor.stats import (
     ranks_correlation,
     where,
 )
+
+#: A slope for all requests, or one for each.
+Slope = float | Array
 
 #: Rows used for one fit; more would only cost time.
 FIT_ROWS = 3000
@@ -65,11 +68,7 @@ class Prefill:
 
     def work(self, uncached: Array, context: Array) -> Array:
         """Seconds of prefill without the constant part; arguments in tokens."""
-        u, c = uncached / 1e3, context / 1e3
-        total: Array = (
-            self.per_1k * u + self.per_1k_1k * u * (c + u / 2) + self.per_1k_context * (c + u)
-        )
-        return total
+        return _work(uncached, context, self.per_1k, self.per_1k_1k, self.per_1k_context)
 
     def predict(self, uncached: Array, context: Array) -> Array:
         """TTFT in seconds of a request that waits for nobody."""
@@ -79,6 +78,15 @@ class Prefill:
         """The line of one resample."""
         fixed, a, b, d = (float(v) for v in self.draws[index])
         return replace(self, fixed=fixed, per_1k=a, per_1k_1k=b, per_1k_context=d)
+
+
+def _work(
+    uncached: Array, context: Array, per_1k: Slope, per_1k_1k: Slope, per_1k_context: Slope
+) -> Array:
+    """Seconds of prefill by the slopes of one line, or by those of each request's own."""
+    u, c = uncached / 1e3, context / 1e3
+    total: Array = per_1k * u + per_1k_1k * u * (c + u / 2) + per_1k_context * (c + u)
+    return total
 
 
 @dataclass(frozen=True)
@@ -470,6 +478,24 @@ class Lines:
         if rest.any():
             out.append((rest, self.main))
         return out
+
+    def work(self, at: Index) -> Callable[[Array, Array], Array]:
+        """What gives, for uncached tokens and context of these rows, their seconds of prefill.
+
+        Each by its own line, without the constant part.
+        """
+        lines = self.each()
+        if len(lines) == 1:
+            return lines[0][1].work
+        slopes = np.empty((3, len(at)))
+        for mask, line in lines:
+            own = np.array([line.per_1k, line.per_1k_1k, line.per_1k_context])
+            slopes[:, mask[at]] = own[:, None]
+
+        def work(uncached: Array, context: Array) -> Array:
+            return _work(uncached, context, *slopes)
+
+        return work
 
 
 def model_groups(rows: Rows) -> list[NDArray[np.bool_]]:

@@ -35,16 +35,8 @@ def costs_of(at: Index, asked: Asked, lines: Lines | None, till: Till | None) ->
 
         spend = even
     elif lines is not None and lines.main.per_1k > 0:
-        parts = [(mask[at], line) for mask, line in lines.each()]
         basis = tr("the cost line fitted to this log")
-
-        def fitted(new: Array, cached: Array) -> Array:
-            out = np.zeros(len(new))
-            for mask, line in parts:
-                out[mask] = line.work(new[mask], cached[mask])
-            return out
-
-        spend = fitted
+        spend = lines.work(at)
     if till is not None and till.tariff is not None:
         money = (till.tariff.full - till.tariff.read)[at]
         if not np.isfinite(money).any():

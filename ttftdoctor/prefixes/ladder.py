@@ -147,11 +147,12 @@ def _groups(
     money = costs.lost(lost, slower)
     if money is not None:
         columns["money"] = money
-    known = np.flatnonzero(codes >= 0)
-    code = codes[known]
+    known = codes >= 0
+    if not known.all():
+        codes, columns = codes[known], {name: values[known] for name, values in columns.items()}
     # Sums in the order of the log: the same to the last digit each time.
-    sums = {name: np.bincount(code, values[known]) for name, values in columns.items()}
-    there = np.flatnonzero(sums["n"] > 0) if len(code) else np.empty(0, dtype=np.int64)
+    sums = {name: np.bincount(codes, values) for name, values in columns.items()}
+    there = np.flatnonzero(sums["n"] > 0) if len(codes) else np.empty(0, dtype=np.int64)
     if len(there) < 2:
         return ()
     if len(there) > TOP:

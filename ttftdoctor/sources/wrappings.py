@@ -16,6 +16,8 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.language import mark
+
 #: The share of the first lines that must be wrapped alike.
 MOST = 0.8
 
@@ -182,7 +184,7 @@ def _matches(pattern: str) -> Callable[[str], bool]:
 
 #: The only one whose lines may look like those of a table.
 SERVICE = Wrapping(
-    "lines with the prefix of their service",
+    mark("lines with the prefix of their service"),
     _matches(_COMPOSE_NAMED),
     _by_pattern(_COMPOSE, origin=(1,), replica=1),
 )
@@ -190,7 +192,7 @@ SERVICE = Wrapping(
 #: In the order in which they are tried; the first that fits is taken off.
 WRAPPINGS = (
     Wrapping(
-        "lines of Docker's JSON log",
+        mark("lines of Docker's JSON log"),
         _holds("log", "stream", "time", but=lambda one: one["stream"] in ("stdout", "stderr")),
         _by_members(
             "log", stream="stream",
@@ -200,7 +202,7 @@ WRAPPINGS = (
         strict=True, members=_SHIPPED,
     ),
     Wrapping(
-        "lines of a log shipper with Kubernetes' names",
+        mark("lines of a log shipper with Kubernetes' names"),
         _holds("log", "kubernetes"),
         _by_members(
             "log", origin=("kubernetes.pod_name", "kubernetes.container_name"),
@@ -210,7 +212,7 @@ WRAPPINGS = (
         strict=True, members=_SHIPPED,
     ),
     Wrapping(
-        "lines of Filebeat",
+        mark("lines of Filebeat"),
         _holds("@timestamp", "message", one_of=("kubernetes", "container", "agent")),
         _by_members(
             "message", origin=("kubernetes.pod.name", "kubernetes.container.name", "container.name",
@@ -220,7 +222,7 @@ WRAPPINGS = (
         strict=True, members=_SHIPPED,
     ),
     Wrapping(
-        "entries of the journal",
+        mark("entries of the journal"),
         _holds("MESSAGE", "__REALTIME_TIMESTAMP"),
         _by_members(
             "MESSAGE",
@@ -231,7 +233,7 @@ WRAPPINGS = (
         strict=True, members=_SHIPPED,
     ),
     Wrapping(
-        "lines out of Loki",
+        mark("lines out of Loki"),
         _holds("line", "labels", but=lambda one: isinstance(one["labels"], dict)),
         _by_members(
             "line", origin=("labels.pod", "labels.container"),
@@ -240,7 +242,7 @@ WRAPPINGS = (
         strict=True, members=_SHIPPED,
     ),
     Wrapping(
-        "entries of Google Cloud Logging",
+        mark("entries of Google Cloud Logging"),
         _holds("resource", "timestamp", one_of=("textPayload", "jsonPayload")),
         _by_members(
             "textPayload", "jsonPayload",
@@ -250,33 +252,33 @@ WRAPPINGS = (
         strict=True, members=_CLOUD,
     ),
     Wrapping(
-        "lines of a container runtime (CRI)",
+        mark("lines of a container runtime (CRI)"),
         _matches(_CRI),
         _by_pattern(_CRI, stream=1, piece=2),
     ),
     Wrapping(
-        "lines with the prefix of their pod",
+        mark("lines with the prefix of their pod"),
         _matches(_KUBECTL),
         _by_pattern(_KUBECTL, origin=(1, 2), replica=1),
     ),
     SERVICE,
     Wrapping(
-        "lines of syslog (RFC 5424)",
+        mark("lines of syslog (RFC 5424)"),
         _matches(_RFC5424),
         _by_pattern(_RFC5424, origin=(1, 2), replica=1),
     ),
     Wrapping(
-        "lines of syslog",
+        mark("lines of syslog"),
         _matches(_RFC3164),
         _by_pattern(_RFC3164, origin=(1, 2), replica=1),
     ),
     Wrapping(
-        "lines of the journal",
+        mark("lines of the journal"),
         _matches(_SHORT_ISO),
         _by_pattern(_SHORT_ISO, origin=(1, 2), replica=1),
     ),
     Wrapping(
-        "lines with a container's time stamp",
+        mark("lines with a container's time stamp"),
         _matches(_NANOS),
         _by_pattern(_NANOS),
     ),
