@@ -50,9 +50,11 @@ def updated(path: Path) -> Catalog:
     with path.open("rb") as file:
         old = read_po(file, locale=path.parent.parent.name)
     new = Catalog(
-        locale=old.locale, project="ttftdoctor", copyright_holder="the authors of ttftdoctor",
-        header_comment="# Translations of ttftdoctor's reports.", fuzzy=False,
-        creation_date=old.creation_date, revision_date=old.revision_date,
+        locale=old.locale, project="ttftdoctor", version="0", fuzzy=False,
+        header_comment="# Translations of ttftdoctor's reports.",
+        msgid_bugs_address="none", last_translator="the authors of ttftdoctor",
+        language_team="the authors of ttftdoctor", charset="utf-8",
+        creation_date=old.creation_date, revision_date=old.creation_date,
     )  # fmt: skip
     for message, where in said():
         known = old.get(message if isinstance(message, str) else message[0])
