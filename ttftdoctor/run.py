@@ -233,7 +233,7 @@ def _assemble(
 ) -> Diagnosis:
     """All but the prefix findings."""
     e: Evidence = examined.evidence
-    warnings = [*_mixed(log), *log.warnings, *_warnings(e), *(till.warnings if till else ())]
+    warnings = [*warnings_of(log, e), *(till.warnings if till else ())]
     missing = (name for name in IMPORTANT if log.requests[name].null_count() == len(log.requests))
     unused = unused_note(log.beside, missing)
     grades = replace(e.grades, notes=(*unused, *e.grades.notes, *log.notes))
@@ -259,6 +259,11 @@ def _assemble(
         # Of a number that is no TTFT, or of too few, there is nothing to foretell.
         spread=None if verdict.family == "data" else e.spread,
     )
+
+
+def warnings_of(log: Log, evidence: Evidence) -> list[str]:
+    """What makes the figures of a log doubtful, in the language spoken."""
+    return [*_mixed(log), *log.warnings, *_warnings(evidence)]
 
 
 def _mixed(log: Log) -> list[str]:

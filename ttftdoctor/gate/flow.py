@@ -25,7 +25,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import mark, speaking, tr
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import _mixed, _warnings, read, study, tool_version
+from ttftdoctor.run import read, study, tool_version, warnings_of
 from ttftdoctor.sources import expand
 from ttftdoctor.sources.addresses import label as label_of
 
@@ -248,8 +248,7 @@ class _Reader:
         with speaking("en"):
             diagnosis, examined = study(log, "LOG", Settings())
             seen = seen_in(diagnosis, examined)
-        evidence = examined.evidence
-        warnings = tuple(dict.fromkeys([*_mixed(log), *log.warnings, *_warnings(evidence)]))
+        warnings = tuple(dict.fromkeys(warnings_of(log, examined.evidence)))
         if isinstance(self.warm_up, bool):
             sketch = sketch_of(log, diagnosis, examined, warm_up=self.warm_up)
             return sketch, seen, warnings

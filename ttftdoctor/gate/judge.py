@@ -979,7 +979,7 @@ def _notes(sides: _Sides, policy: Policy) -> list[str]:
 
 def _met_before(ratio: float) -> str:
     if ratio >= 2:
-        return tr("demand differs: the typical request met {n} times the than before",
+        return tr("demand differs: the typical request met {n} times as much as before",
                   n=figure(ratio))  # fmt: skip
     part = share(abs(ratio - 1))
     if ratio > 1:

@@ -539,7 +539,7 @@ def _routing(r: Routing) -> Section:
         table(
             "routing",
             tr("Routing"),
-            (tr("policy"), *(tr("{n} replicas", n=n) for n in counts),
+            (tr("policy"), *(tr_n("{n} replica", "{n} replicas", n, n=n) for n in counts),
              tr("busiest of {n}", n=most)),
             rows,
             note=tr(

@@ -387,7 +387,11 @@ class Page:
         if len(table.columns) <= room + 1:
             return table
         left_out = len(table.columns) - 1 - room
-        note = tr("Longer prompts left out here: {n} columns. {note}", n=left_out, note=table.note)
+        note = tr_n(
+            "Longer prompts left out here: {n} column. {note}",
+            "Longer prompts left out here: {n} columns. {note}",
+            left_out, n=left_out, note=table.note,
+        )  # fmt: skip
         return dataclasses.replace(
             table,
             columns=table.columns[: room + 1],
