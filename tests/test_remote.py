@@ -253,6 +253,23 @@ def test_a_download_that_breaks_off_is_no_log() -> None:
             assert "bytes came" in str(caught.value.why)
 
 
+def test_a_baseline_may_lie_at_an_address() -> None:
+    log = str(SAMPLES / "healthy.jsonl")
+    kept = ttftdoctor.baseline(log).fit_in().to_text().encode()
+    files = {"/base.json": kept, "/log.json": LOG, "/bad.json": kept[:5000]}
+    with _serving(files) as (host, _):
+        found = ttftdoctor.check(log, f"{host}/base.json?token=secret")
+        assert found.outcome == "pass"
+        assert found.baseline.requests == found.current.requests
+        other = ttftdoctor.check(log, f"{host}/log.json")  # a log that ends as a baseline does
+        assert other.baseline.requests == len(LINES)
+        with pytest.raises(InputError) as caught:
+            ttftdoctor.check(log, f"{host}/bad.json?token=secret")
+        assert "secret" not in str(caught.value)
+        with pytest.raises(InputError):
+            ttftdoctor.check(log, f"{host}/nothing.json")
+
+
 def test_errors_of_a_web_server_are_no_logs() -> None:
     def status(code: int, body: bytes = LOG, kind: str = "text/plain", **headers: str) -> Any:
         return lambda handler: handler._send(code, body, kind, **headers)

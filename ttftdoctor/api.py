@@ -31,7 +31,7 @@ def inspect(
 
 def render(diagnosis: Diagnosis, name: str) -> str:
     """Write a diagnosis in one of the forms of ``catalog.renderers()``."""
-    return catalog.renderers()[name].render(diagnosis)
+    return catalog.renderer(name).render(diagnosis)
 
 
 def to_json(diagnosis: Diagnosis) -> str:

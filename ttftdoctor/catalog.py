@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from ttftdoctor.sources import Head
 
 
-def _members(folder: str, attribute: str) -> Iterator[Any]:
+def _members(
+    folder: str, attribute: str, wanted: Callable[[str], bool] = bool
+) -> Iterator[Any]:
     package = importlib.import_module(f"ttftdoctor.{folder}")
     for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
-        if not module.name.startswith("_"):
+        if not module.name.startswith("_") and wanted(module.name):
             yield getattr(importlib.import_module(f"{package.__name__}.{module.name}"), attribute)
 
 
@@ -47,6 +49,14 @@ def remedies() -> tuple[Remedy, ...]:
 def renderers() -> dict[str, Renderer]:
     """Every form a diagnosis can be written in, by name."""
     return {r.name: r for r in _members("report", "RENDERER")}
+
+
+@cache
+def renderer(name: str) -> Renderer:
+    """One form by its name, without loading the others."""
+    (found,) = _members("report", "RENDERER", lambda file: file.removesuffix("_report") == name)
+    form: Renderer = found
+    return form
 
 
 def formats_in_markdown() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -117,7 +118,9 @@ def diagnose(
         )  # fmt: skip
         from ttftdoctor.run import diagnose as run
 
-        _load_beside()
+        targets = {"json": json_, "markdown": markdown, "html": html}
+        written = [name for name, target in targets.items() if target is not None]
+        _load_beside(written if quiet and written else [*written, "terminal"])
         diagnosis = run(
             *logs,
             format=format,
@@ -132,15 +135,19 @@ def diagnose(
             draw=any(target is not None for target in (html, csv, png)),
         )
         clear_progress(quiet)
-        from ttftdoctor.catalog import renderers
+        from ttftdoctor.catalog import renderer
         from ttftdoctor.local_time import in_zone
-        from ttftdoctor.report.terminal import print_to
+
+        def show(console: Any) -> None:
+            from ttftdoctor.report.terminal import print_to
+
+            print_to(console, seen)
 
         seen = in_zone(diagnosis, timezone)
         hand_out(
-            {"json": json_, "markdown": markdown, "html": html},
-            lambda name: renderers()[name].render(diagnosis if name == "json" else seen),
-            lambda console: print_to(console, seen),
+            targets,
+            lambda name: renderer(name).render(diagnosis if name == "json" else seen),
+            show,
             quiet=quiet, no_color=no_color,
             beside=[*_write_beside(diagnosis, csv, openmetrics), *_write_images(diagnosis, png)],
         )  # fmt: skip
@@ -209,7 +216,7 @@ def inspect(
             print_to(console, found)
 
 
-def _load_beside() -> None:
+def _load_beside(forms: Sequence[str]) -> None:
     """Load what comes after reading in a thread meanwhile; who needs it earlier waits for it."""
     import threading
     from contextlib import suppress
@@ -217,13 +224,13 @@ def _load_beside() -> None:
     def load() -> None:
         with suppress(Exception):  # it is raised where the module is used
             import ttftdoctor.examine
-            import ttftdoctor.measure.worst
-            import ttftdoctor.report.terminal  # noqa: F401
+            import ttftdoctor.measure.worst  # noqa: F401
             from ttftdoctor import catalog
 
             catalog.causes()
             catalog.remedies()
-            catalog.renderers()
+            for name in forms:
+                catalog.renderer(name)
 
     threading.Thread(target=load, daemon=True).start()
 

@@ -26,7 +26,8 @@ from ttftdoctor.language import mark, speaking, tr
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.remedies import Settings
 from ttftdoctor.run import read, study, tool_version, warnings_of
-from ttftdoctor.sources import expand
+from ttftdoctor.sources import expand, open_address
+from ttftdoctor.sources.addresses import is_address, shown
 from ttftdoctor.sources.addresses import label as label_of
 
 #: What stands near the head of a baseline file.
@@ -197,8 +198,9 @@ class _Reader:
                 warnings += said
                 continue
             for path in _files(str(source)):
-                if is_baseline(Path(path)):
-                    parts.append(read_baseline(Path(path)))
+                found = _baseline_at(path)
+                if found is not None:
+                    parts.append(found)
                 else:
                     name = name or ("standard input" if path == "-" else label_of(path))
                     paths.append(path)
@@ -278,6 +280,23 @@ def _files(path: str) -> list[str]:
     return expand([path]) if glob.has_magic(path) and not Path(path).exists() else [path]
 
 
+def _baseline_at(path: str) -> Baseline | None:
+    """The baseline in a file, or at an address that ends as one does; None where a log is."""
+    if not is_address(path):
+        return read_baseline(Path(path)) if is_baseline(Path(path)) else None
+    if not label_of(path).partition("?")[0].endswith(".json"):
+        return None
+    with open_address(path) as stream:
+        head = stream.read(_HEAD_BYTES)
+        if not _begins(head):
+            return None
+        return _baseline_in(head + stream.read(_MOST_BYTES), shown(path))
+
+
+def _begins(head: bytes) -> bool:
+    return head.lstrip().startswith(b"{") and _MARK in head
+
+
 def is_baseline(path: Path) -> bool:
     """Whether a file says of itself, near its head, that it is a baseline."""
     try:
@@ -287,7 +306,7 @@ def is_baseline(path: Path) -> bool:
             head = file.read(_HEAD_BYTES)
     except OSError:
         return False
-    return head.lstrip().startswith(b"{") and _MARK in head
+    return _begins(head)
 
 
 def read_baseline(path: Path) -> Baseline:
@@ -299,11 +318,18 @@ def read_baseline(path: Path) -> Baseline:
         If it cannot be read, or is damaged or of another version.
     """
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise InputError(mark("this baseline is too large to be one"), where=str(path))
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise InputError(mark("cannot be read"), where=str(path), why=error.strerror) from None
+    return _baseline_in(data, str(path))
+
+
+def _baseline_in(data: bytes, where: str) -> Baseline:
+    if len(data) > _MOST_BYTES:
+        raise InputError(mark("this baseline is too large to be one"), where=where)
+    try:
+        text = data.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(mark("this baseline is no UTF-8 text"), where=str(path)) from None
-    return Baseline.from_text(text, str(path))
+        raise InputError(mark("this baseline is no UTF-8 text"), where=where) from None
+    return Baseline.from_text(text, where)
