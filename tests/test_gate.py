@@ -40,7 +40,8 @@ from ttftdoctor.measure.rows import Rows, prepare
 from ttftdoctor.measure.rows import Scope as Column
 from ttftdoctor.measure.weigh import set_beside
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import read, study
+from ttftdoctor.run import read
+from ttftdoctor.study import study
 
 SERVICE = """
 title = "gate"

@@ -44,8 +44,9 @@ from ttftdoctor.measure.mix import BIN_STEP, Sums, Tally
 from ttftdoctor.remedies import Settings
 from ttftdoctor.report import as_text
 from ttftdoctor.report.json_report import schema
-from ttftdoctor.run import read, study
+from ttftdoctor.run import read
 from ttftdoctor.simulator import load, serve, write_log
+from ttftdoctor.study import study
 
 # --- baselines of one service, as it might have been on other days -------------------------------
 

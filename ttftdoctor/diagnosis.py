@@ -10,9 +10,10 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ttftdoctor.prefixes.records import PrefixFindings
+if TYPE_CHECKING:
+    from ttftdoctor.prefixes.records import PrefixFindings
 
 SCHEMA = "ttftdoctor.diagnosis/1"
 

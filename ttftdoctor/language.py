@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
-from importlib.resources import files
-from string import Formatter
 from typing import TYPE_CHECKING, Literal, ParamSpec, TypeVar, get_args
 
 if TYPE_CHECKING:
@@ -114,6 +112,8 @@ def _filled(text: str, values: Mapping[str, object]) -> str:
     """
     if not values:
         return text
+    from string import Formatter
+
     out = ""
     inside = False  # whether the last piece was a value
     for literal, name, form, _ in Formatter().parse(text):
@@ -140,6 +140,8 @@ def _beside(left: str, right: str, value_left: bool) -> str:
 
 def catalogue(language: str) -> Traversable:
     """The file of the translations into a language."""
+    from importlib.resources import files
+
     return files("ttftdoctor") / "locale" / language / "LC_MESSAGES" / "ttftdoctor.po"
 
 

@@ -23,7 +23,8 @@ from ttftdoctor.gate.history import Entry, _drift, _large, _scaled, history_of
 from ttftdoctor.gate.metrics import METRICS
 from ttftdoctor.gate.sketch import sketch_of
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import read, study
+from ttftdoctor.run import read
+from ttftdoctor.study import study
 
 SERVICE = """
 title = "history"

@@ -178,7 +178,8 @@ def serve(service: str, condition: str, requests: int, seed: int) -> Served:
     from ttftdoctor import simulator
     from ttftdoctor.gate.sketch import sketch_of
     from ttftdoctor.remedies import Settings
-    from ttftdoctor.run import read, study
+    from ttftdoctor.run import read
+    from ttftdoctor.study import study
 
     run = _run(SERVICES[service], CONDITIONS[condition], service, requests, seed)
     with tempfile.TemporaryDirectory() as folder:

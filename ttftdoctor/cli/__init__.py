@@ -34,7 +34,7 @@ app = typer.Typer(
 
 def _version(value: bool) -> None:
     if value:
-        from ttftdoctor.run import tool_version
+        from ttftdoctor.version import tool_version
 
         typer.echo(f"ttftdoctor {tool_version()}")
         raise typer.Exit

@@ -223,8 +223,8 @@ def _load_beside(forms: Sequence[str]) -> None:
 
     def load() -> None:
         with suppress(Exception):  # it is raised where the module is used
-            import ttftdoctor.examine
-            import ttftdoctor.measure.worst  # noqa: F401
+            import ttftdoctor.measure.worst
+            import ttftdoctor.study  # noqa: F401
             from ttftdoctor import catalog
 
             catalog.causes()

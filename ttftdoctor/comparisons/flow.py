@@ -17,7 +17,9 @@ from ttftdoctor.errors import InputError
 from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import read, study, tool_version
+from ttftdoctor.run import read
+from ttftdoctor.study import study
+from ttftdoctor.version import tool_version
 
 
 def compare(

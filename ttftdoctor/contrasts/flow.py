@@ -17,8 +17,9 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import tr, tr_n
 from ttftdoctor.measure.rows import Index
 from ttftdoctor.report import clean
-from ttftdoctor.run import one_log, tool_version
+from ttftdoctor.run import one_log
 from ttftdoctor.units import count
+from ttftdoctor.version import tool_version
 
 EXAMPLES = 5
 

@@ -25,10 +25,12 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import mark, speaking, tr
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.remedies import Settings
-from ttftdoctor.run import read, study, tool_version, warnings_of
+from ttftdoctor.run import read
 from ttftdoctor.sources import expand, open_address
 from ttftdoctor.sources.addresses import is_address, shown
 from ttftdoctor.sources.addresses import label as label_of
+from ttftdoctor.study import study, warnings_of
+from ttftdoctor.version import tool_version
 
 #: What stands near the head of a baseline file.
 _MARK = b'"ttftdoctor.baseline/'

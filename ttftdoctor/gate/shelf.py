@@ -18,8 +18,8 @@ from ttftdoctor.gate.baseline import Baseline
 from ttftdoctor.gate.flow import read_baseline
 from ttftdoctor.gate.history import Entry, History, SetAside, earliest, history_of
 from ttftdoctor.language import speaking, tr
-from ttftdoctor.run import tool_version
 from ttftdoctor.units import count
+from ttftdoctor.version import tool_version
 
 LINES = (".jsonl", ".ndjson")
 #: A line that is longer than this was not written by us.

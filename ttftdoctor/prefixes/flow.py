@@ -18,7 +18,8 @@ from ttftdoctor.prefixes.look import look
 from ttftdoctor.prefixes.rungs import POLICIES, Asked
 from ttftdoctor.prompts import load_tokenizer
 from ttftdoctor.readers import Options
-from ttftdoctor.run import one_log, read_by, tool_version
+from ttftdoctor.run import one_log, read_by
+from ttftdoctor.version import tool_version
 
 if TYPE_CHECKING:
     from ttftdoctor.prices import Pricing
