@@ -188,7 +188,7 @@ def test_numbers_are_written_as_the_language_writes_them() -> None:
     assert values == ("12,345", "74 %", "1.2 %", "31.8 M", "2.10 s")
     with speaking("zh"):
         values = (count(12345), share(0.745), share(0.0123), tokens(31_784_227), seconds(2.1))
-        assert values == ("12,345", "74%", "1.2%", "3178.4万", "2.10 s")
+        assert values == ("12,345", "74%", "1.2%", "3,178.4 万", "2.10 s")
         assert (signed_share(-0.3), signed_share(0.0), share(None)) == ("−30%", "0%", "-")
         assert signed_share(12.0) == "13 倍"
 

@@ -118,7 +118,10 @@ def tokens(value: float | None) -> str:
     if spoken() != "en" and abs(value) >= 1e7:
         from babel.numbers import format_compact_decimal
 
-        return minus(format_compact_decimal(value, locale=spoken(), fraction_digits=1))
+        short = format_compact_decimal(value, locale=spoken(), fraction_digits=1)
+        number = short.rstrip("".join(char for char in short if char.isalpha()))
+        places = len(number.partition(".")[2])
+        return f"{digits(float(number), places)} {short[len(number) :]}"
     if abs(value) >= 1e9:
         return f"{digits(value / 1e9, 2)} G"
     if abs(value) >= 1e7:

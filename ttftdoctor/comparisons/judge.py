@@ -199,7 +199,7 @@ def _guards(before: Portrait, after: Portrait) -> list[str]:
             tr(
                 "the logs are of different formats ({before}; {after}): what counts as first token "
                 "may differ",
-                before=clean(", ".join(formats[0])), after=clean(", ".join(formats[1])),
+                before=clean(tr(", ").join(formats[0])), after=clean(tr(", ").join(formats[1])),
             )
         )  # fmt: skip
     clocks = [s.population.vantage for s in (a, b)]
@@ -208,7 +208,7 @@ def _guards(before: Portrait, after: Portrait) -> list[str]:
             tr(
                 "the clock stood at the {before} before and at the {after} after: the network is "
                 "in one and not in the other",
-                before=clean(clocks[0]), after=clean(clocks[1]),
+                before=tr(clean(clocks[0])), after=tr(clean(clocks[1])),
             )
         )  # fmt: skip
     if a.models and b.models and not set(a.models) & set(b.models):
@@ -216,7 +216,7 @@ def _guards(before: Portrait, after: Portrait) -> list[str]:
             tr(
                 "the models differ ({before}; {after}): this compares two models, not one before "
                 "and after a change",
-                before=clean(", ".join(a.models), 80), after=clean(", ".join(b.models), 80),
+                before=clean(tr(", ").join(a.models), 80), after=clean(tr(", ").join(b.models), 80),
             )
         )  # fmt: skip
     if a.replicas and b.replicas and a.replicas != b.replicas:

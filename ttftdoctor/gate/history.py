@@ -240,7 +240,7 @@ def history_of(
     if not usable:
         raise InputError(
             "no baseline is left for a history",
-            why="; ".join(f"{s.name}: {s.why}" for s in left[:5]) or None,
+            why=tr("; ").join(f"{s.name}: {s.why}" for s in left[:5]) or None,
             help="write baselines with: ttftdoctor baseline LOG -o FILE",
         )
     newest = usable[-1]
@@ -358,12 +358,12 @@ def _unlike(newest: Baseline, other: Baseline) -> str:
     """Why a baseline must not be set beside the newest; empty if it may."""
     models = set(newest.models), set(other.models)
     if all(models) and not models[0] & models[1]:
-        names = [clean(", ".join(sorted(m)), 80) for m in models]
+        names = [clean(tr(", ").join(sorted(m)), 80) for m in models]
         return tr("its model is {own}, that of the newest {newest}",
                   own=names[1], newest=names[0])  # fmt: skip
     formats = [{i.format for i in side.inputs} for side in (newest, other)]
     if all(formats) and not formats[0] & formats[1]:
-        names = [clean(", ".join(sorted(f)), 80) for f in formats]
+        names = [clean(tr(", ").join(sorted(f)), 80) for f in formats]
         return tr(
             "its log is of format {own}, that of the newest {newest}: what counts as first token "
             "may differ",
@@ -371,7 +371,7 @@ def _unlike(newest: Baseline, other: Baseline) -> str:
         )  # fmt: skip
     clocks = [{s.facts.vantage for s in side.sketches} - {None} for side in (newest, other)]
     if all(clocks) and not clocks[0] & clocks[1]:
-        names = [clean(", ".join(clock_at(v) for v in sorted(map(str, c))), 40) for c in clocks]
+        names = [clean(tr(", ").join(clock_at(v) for v in sorted(map(str, c))), 40) for c in clocks]
         return tr("its clock stood at the {own}, that of the newest at the {newest}",
                   own=names[1], newest=names[0])  # fmt: skip
     return ""

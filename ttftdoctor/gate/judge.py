@@ -275,7 +275,7 @@ def _refusals(sides: _Sides) -> list[str]:
             )  # fmt: skip
     models = [set(side.models) for _, side in both]
     if all(models) and not models[0] & models[1]:
-        names = [clean(", ".join(sorted(m)), 80) for m in models]
+        names = [clean(tr(", ").join(sorted(m)), 80) for m in models]
         out.append(tr("the models differ ({before}; {after})", before=names[0], after=names[1]))
     clocks = [{s.facts.vantage for s in side.sketches} for _, side in both]
     if all(len(c) == 1 and None not in c for c in clocks) and clocks[0] != clocks[1]:
@@ -1000,7 +1000,7 @@ def _guards(sides: _Sides) -> list[str]:
         )
     formats = [{i.format for i in side.inputs} for side in (sides.baseline, sides.current)]
     if formats[0] != formats[1]:
-        names = [clean(", ".join(sorted(f)), 80) for f in formats]
+        names = [clean(tr(", ").join(sorted(f)), 80) for f in formats]
         out.append(
             tr(
                 "the logs are of different formats ({before}; {after}): what counts as first token "

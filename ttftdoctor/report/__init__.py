@@ -306,7 +306,7 @@ def gain(value: float | None) -> str:
     """The part of today's TTFT that goes away, with its sign: ``−74 %``."""
     if value is None or not math.isfinite(value):
         return "-"
-    return f"−{share(value)}" if value > 0 else f"+{share(-value)}" if value < 0 else "0 %"
+    return f"−{share(value)}" if value > 0 else f"+{share(-value)}" if value < 0 else share(0.0)
 
 
 def gain_sentence(remedy: Gain, today: float | None) -> str:

@@ -524,8 +524,9 @@ def wrap(text: str, width: int, hang: int = 0) -> str:
 
 def _wrapped_by_cell(text: str, width: int, indent: str) -> list[str]:
     """Lines of a text with characters two cells wide, each of which may end a line."""
-    lines, line, gap = list[str](), "", ""
-    for piece in _unbroken(text, width - len(indent)):
+    bare = text.lstrip(" ")
+    lines, line, gap = list[str](), text[: len(text) - len(bare)], ""
+    for piece in _unbroken(bare, width - len(indent)):
         if piece == " ":
             gap = piece
         elif line.strip() and cell_len(line + gap + piece) > width:

@@ -313,7 +313,7 @@ def _few(names: tuple[str, ...]) -> str | None:
 
 def _first(names: Sequence[str], more: int) -> str:
     """Some names, and how many more there are."""
-    text = ", ".join(names)
+    text = tr(", ").join(names)
     return text if more <= 0 else tr("{names} and {n} more", names=text, n=more)
 
 
@@ -340,7 +340,7 @@ def read_sentences(check: Check) -> list[str]:
             for reason, n in record.rows_rejected.items():
                 reasons[reason] = reasons.get(reason, 0) + n
         if reasons:
-            why = ", ".join(f"{clean(reason, 80)} {count(n)}" for reason, n in reasons.items())
+            why = tr(", ").join(f"{clean(reason, 80)} {count(n)}" for reason, n in reasons.items())
             rejected = tr("{n} rejected ({why})", n=rejected, why=why)
         else:
             rejected = tr("{n} rejected", n=rejected)

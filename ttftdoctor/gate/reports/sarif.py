@@ -92,7 +92,7 @@ def _result(metric: Checked, check: Check) -> dict[str, Any]:
     text = said(metric)
     if metric.outcome == "fail" and check.moved:
         moved = tr("; ").join(clean(m.says, 300) for m in check.moved[:3])
-        text = tr("{says} What moved: {moved}.", says=text, moved=moved)
+        text = tr("{says}. What moved: {moved}.", says=text.rstrip("."), moved=moved)
     figures = {
         "baseline": metric.baseline, "current": metric.current, "change": metric.change,
         "changeShare": metric.change_share, "rawChangeShare": metric.raw_change_share,
