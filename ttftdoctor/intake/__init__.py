@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
@@ -102,23 +102,15 @@ def read_log(
     if options.query is not None and not any(is_database(path) for path in paths):
         raise UsageError("--query asks a database, and no LOG is the address of one")
     files, repeated = _once(expand(paths))
-    frames: list[pl.DataFrame] = []
-    failed: list[pl.DataFrame] = []
-    inputs: list[Input] = []
-    fields: dict[str, Field] = {}
-    recognised: list[str] = []
-    lacks: dict[str, None] = {}
-    notes: dict[str, None] = {}
+    logs: list[Log] = []
     warnings: dict[str, None] = {
         tr("{path}: given more than once; it is read once", path=shown(path)): None
         for path in repeated
     }
-    prompts: list[pl.DataFrame] = []
     problems: list[InputError] = []
-    beside: list[Beside] = []
     for path in files:
         try:
-            one = _read_one(path, format, options, len(inputs), progress)
+            one = _read_one(path, format, options, progress)
         except InputError as error:
             # In a folder or glob, one foreign file must not hide the logs beside it.
             if len(files) == 1:
@@ -129,42 +121,67 @@ def read_log(
         if one.bytes_per_token is not None:
             # Text is cut alike in all files, or equal prompts would not be seen to be equal.
             options = replace(options, bytes_per_token=one.bytes_per_token)
-        if one.prompts is not None:
-            prompts.append(one.prompts)
-        frames.append(one.requests)
-        failed.append(one.failed)
-        inputs.extend(one.inputs)
-        for name, found in one.fields.items():
-            fields.setdefault(name, found)
-        recognised.extend(one.recognised)
-        lacks.update(dict.fromkeys(one.lacks))
-        notes.update(dict.fromkeys(one.notes))
         warnings.update(dict.fromkeys(one.warnings))
-        beside.append(one.beside)
-    if not frames:
+        logs.append(one)
+    if not logs:
         raise problems[0] if problems else InputError("there is nothing to read")
+    return joined(logs, tuple(warnings))
+
+
+def joined(logs: Sequence[Log], warnings: Sequence[str] = ()) -> Log:
+    """One log of several that were read by themselves, each request counted once.
+
+    ``warnings`` come before those of the logs.
+    """
+    inputs: list[Input] = []
+    fields: dict[str, Field] = {}
+    placed: list[Log] = []
+    for log in logs:
+        placed.append(_behind(log, len(inputs)))
+        inputs.extend(log.inputs)
+        for name, found in log.fields.items():
+            fields.setdefault(name, found)
+    prompts = [log.prompts for log in placed if log.prompts is not None]
     whose = [i.path for i in inputs], [i.format for i in inputs]
-    counted = once(_stack(frames), *whose)
-    broken = _stack(failed)
+    counted = once(_stack([log.requests for log in placed]), *whose)
+    broken = _stack([log.failed for log in placed])
     lost = once(broken, *whose, again=False)
-    notes.update(dict.fromkeys(counted.notes))
     if counted.left_out.height:
         inputs = [_without(record, at, counted) for at, record in enumerate(inputs)]
         prompts = [_whose(pl.concat(prompts), counted)] if prompts else []
     if lost.left_out.height:
         inputs = [_failed_once(record, at, broken, lost) for at, record in enumerate(inputs)]
+    measures = [log.bytes_per_token for log in logs if log.bytes_per_token is not None]
     return Log(
         requests=counted.requests,
         failed=lost.requests,
         inputs=tuple(inputs),
         fields=fields,
-        recognised=tuple(recognised),
-        lacks=tuple(lacks),
-        notes=tuple(notes),
-        warnings=tuple(warnings),
+        recognised=tuple(text for log in logs for text in log.recognised),
+        lacks=tuple(dict.fromkeys(text for log in logs for text in log.lacks)),
+        notes=tuple(dict.fromkeys((*(t for log in logs for t in log.notes), *counted.notes))),
+        warnings=tuple(dict.fromkeys((*warnings, *(t for log in logs for t in log.warnings)))),
         prompts=pl.concat(prompts) if prompts else None,
-        bytes_per_token=options.bytes_per_token,
-        beside=together(beside),
+        bytes_per_token=measures[-1] if measures else None,
+        beside=together(log.beside for log in placed),
+    )
+
+
+def _behind(log: Log, before: int) -> Log:
+    """The log with the places of its rows in a list of inputs that has so many before its own."""
+    if not before:
+        return log
+    moved = (pl.col("source") + before).cast(log.requests.schema["source"])
+    doubts = {
+        name: (n, tuple((source + before, line) for source, line in places))
+        for name, (n, places) in log.beside.doubts.items()
+    }
+    return replace(
+        log,
+        requests=log.requests.with_columns(moved),
+        failed=log.failed.with_columns(moved),
+        prompts=None if log.prompts is None else log.prompts.with_columns(moved),
+        beside=replace(log.beside, doubts=doubts),
     )
 
 
@@ -243,7 +260,6 @@ def _read_one(
     path: str,
     format: str | None,
     options: Options,
-    index: int,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
     options = for_path(path, format, options)
@@ -251,15 +267,13 @@ def _read_one(
     with closing(Source(path, table=table, query=options.query)) as source:
         try:
             with parts_of(source, format_of(source.head, format, options)) as found:
-                return _read_parts(found, options, index, progress)
+                return _read_parts(found, options, progress)
         except (UnknownFormat, AskUser) as error:
             error.proposal = error.proposal or propose(source.head)
             raise
 
 
-def _read_parts(
-    found: Parts, options: Options, index: int, progress: Callable[[str, int], None] | None
-) -> Log:
+def _read_parts(found: Parts, options: Options, progress: Callable[[str, int], None] | None) -> Log:
     """All that one file holds: one input a format."""
     logs: list[Log] = []
     inputs: dict[str, Input] = {}
@@ -267,7 +281,7 @@ def _read_parts(
     seen = 0
     for part in found.parts:
         name = part.reader.name
-        at = index + (list(inputs).index(name) if name in inputs else len(inputs))
+        at = list(inputs).index(name) if name in inputs else len(inputs)
         before = seen
 
         def told(path: str, rows: int, before: int = before) -> None:

@@ -22,6 +22,8 @@ _COLOUR = {
     "prefill_new": "@new",
     "unexplained": "@unexplained",
 }
+#: The part of the longest bar that is too short to be seen.
+UNSEEN = 0.01
 _HATCH = {"fillmode": "overlay", "size": 5, "solidity": 0.25}
 
 
@@ -41,6 +43,7 @@ def accounts(d: Diagnosis) -> Drawing | None:
         bargap=0.35,
         showlegend=False,
         yaxis={"autorange": "reversed", "title": {"text": ""}},
+        **_reach(groups),
     )
     return Drawing(
         "ledger",
@@ -51,6 +54,13 @@ def accounts(d: Diagnosis) -> Drawing | None:
         _legend(names),
         wide=True,
     )
+
+
+def _reach(groups: Sequence[LedgerRow]) -> dict[str, Any]:
+    """The axis from nothing on, where what lies below it is too little to be seen."""
+    low = min(sum(min(v, 0.0) for v in g.accounts.values()) for g in groups)
+    high = max(sum(max(v, 0.0) for v in g.accounts.values()) for g in groups)
+    return {"xaxis": {"range": [low, 1.05 * high]}} if 0 > low > -UNSEEN * high else {}
 
 
 def _bar(name: str, groups: Sequence[LedgerRow], labels: list[str]) -> dict[str, Any]:

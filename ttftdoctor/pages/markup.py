@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -20,6 +21,10 @@ from ttftdoctor.report import Table, clean
 ROWS = 200
 #: Lines shown of a list.
 LINES = 100
+#: Letters of a cell that stay on one line where no blank parts them, as a stamp's do.
+WORD = 24
+#: A flag of a command line and the marks that close on it.
+_FLAG = re.compile(r"(?<![\w-])(--[a-z][\w-]*)([,.;:)，。；：）、]*)")
 #: What a sentence ends with.
 STOPS = (".", "…", "?", "!", ":", "。", "？", "！", "：")
 
@@ -32,6 +37,11 @@ def esc(text: object, limit: int = 2_000) -> str:
 def label(text: object, limit: int = 80) -> str:
     """Text for Plotly, which reads tags and entities in its labels."""
     return html.escape(clean(text, limit), quote=False)
+
+
+def flagged(text: str) -> str:
+    """Text for HTML with its flags (``--flag``) as code, which no line break parts."""
+    return _FLAG.sub(r'<span class="word"><code>\1</code>\2</span>', esc(text))
 
 
 def data_text(data: object) -> str:
@@ -134,7 +144,7 @@ def tinted(
         cells = []
         for at, cell in enumerate(row):
             level = levels[number][at] if number < len(levels) else None
-            css = f' class="h{level}"' if level is not None else _side(table, at)
+            css = f' class="h{level}"' if level is not None else _side(table, at, cell)
             if heads and at == 0:
                 cells.append(f'<th scope="row">{esc(cell, 300)}</th>')
             else:
@@ -154,8 +164,11 @@ def tinted(
     )
 
 
-def _side(table: Table, at: int) -> str:
-    return ' class="l"' if at in table.left else ""
+def _side(table: Table, at: int, cell: str = "") -> str:
+    if at not in table.left:
+        return ""
+    word = cell.isascii() and len(cell) <= WORD and not re.search(r"\s", cell)
+    return ' class="l word"' if cell and word else ' class="l"'
 
 
 def bars(rows: Sequence[tuple[str, float, str, str]]) -> str:

@@ -6,7 +6,7 @@ from ttftdoctor.diagnosis import Diagnosis
 from ttftdoctor.language import tr
 from ttftdoctor.pages.heading import heading
 from ttftdoctor.pages.ledger import reading
-from ttftdoctor.pages.markup import bars, esc, head, listed, paragraph, sentence
+from ttftdoctor.pages.markup import bars, esc, flagged, head, listed, paragraph, sentence
 from ttftdoctor.pages.proof import proof
 from ttftdoctor.pages.shell import brand
 from ttftdoctor.prefixes.sections import headline
@@ -125,7 +125,7 @@ def _do(d: Diagnosis) -> str:
         out.append(head("h2", tr("Do first")) + f"<p>{nothing}</p>")
     if v.next_steps:
         out.append(head("h3" if out else "h2", tr("Next")))
-        steps = "".join(f"<li>{esc(step)}</li>" for step in v.next_steps)
+        steps = "".join(f"<li>{flagged(step)}</li>" for step in v.next_steps)
         out.append(f"<ol>{steps}</ol>")
     want = missing(d) if v.primary_cause == "insufficient_data" else []
     if want:

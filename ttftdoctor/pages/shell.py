@@ -73,9 +73,10 @@ PLOTLY_SHEET = ".js-plotly-plot{position:relative}"
 def brand(version: str, who: Sequence[str]) -> str:
     """The line at the top: who made the page, of what, and the switch of its colours."""
     dark = esc(tr(DARK))
+    told = " · ".join(f"<span>{esc(part, 400)}</span>" for part in who)
     return (
         f'<div class="top"><p class="brand">ttftdoctor {esc(version, 40)} '
-        f"<span>{esc(' · '.join(who), 400)}</span></p>"
+        f"<span>{told}</span></p>"
         f'<button type="button" id="theme">{dark}</button></div>'
     )
 

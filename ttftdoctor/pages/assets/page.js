@@ -47,10 +47,21 @@
     var figure = coloured(figures[name], getComputedStyle(root));
     if (paper) figure.layout.width = paper;
     var place = document.getElementById("plot-" + name);
+    var first = !place.on;
     Plotly.react(place, figure.data, figure.layout, config);
+    if (first) place.on("plotly_afterplot", function () { fit(place); });
+    fit(place);
     // A reader of the page aloud gets the sentence and the table; loose axis labels say nothing.
     place.querySelectorAll(".main-svg").forEach(function (svg) {
       svg.setAttribute("aria-hidden", "true");
+    });
+  }
+  // A title stands below the middle of the bars, which may leave it too little room to the right.
+  function fit(place) {
+    place.querySelectorAll(".xtitle").forEach(function (title) {
+      title.style.transform = "";
+      var over = title.getBoundingClientRect().right - place.getBoundingClientRect().right;
+      if (over > 0) title.style.transform = "translateX(" + -Math.ceil(over) + "px)";
     });
   }
   function redraw() { drawn.forEach(draw); }
