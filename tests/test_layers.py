@@ -49,7 +49,7 @@ FLOORS = (
     "measure.worst measure.mix prices simulator.log",
     "readers.* causes.* remedies.* report.*",
     "catalog simulator gate.reports.* mapping.proposal",
-    "intake.mixed guide pages.pictures gate.page",
+    "intake.mixed intake.kept guide pages.pictures gate.page",
     "intake gate.forms gate.packed",
     "contrasts.columns contrasts.words prefixes.export inspection.invariants",
     "contrasts.rank contrasts.terminal choose",
@@ -65,11 +65,14 @@ FLOORS = (
     "comparisons.portrait comparisons.report inspection study prefixes.terminal prefixes.markdown",
     "run",
     "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection.screen",
-    "api gate.flow",
+    "api gate.flow watching watching.follow watching.minutes watching.store watching.joined "
+    "watching.taken",
+    "watching.flow",
+    "watching.screen",
     "gate.shelf cli.options cli.values cli.output cli.screens",
     "cli.guard",
     "cli.diagnosing cli.comparing cli.prefixing cli.gating cli.handing_on cli.simulating "
-    "cli.consulting",
+    "cli.consulting cli.watching",
     "cli",
     "__main__ __init__",
 )

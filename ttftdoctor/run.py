@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ttftdoctor.errors import TTFTDoctorError
-from ttftdoctor.intake import Log, read_log
+from ttftdoctor.intake import Log, keep, read_log
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
 from ttftdoctor.sources.addresses import shown
@@ -106,6 +106,7 @@ def diagnose(
     only: Only | None = None,
     progress: Callable[[str, int], None] | None = None,
     draw: bool = True,
+    save_state: str | None = None,
 ) -> Diagnosis:
     """Say why the time to first token is what it is.
 
@@ -126,6 +127,8 @@ def diagnose(
         Which rows are diagnosed; all by default.
     draw
         Whether the tables of the HTML page's charts are made; without them it has none.
+    save_state
+        A file in which the rows are kept, which can be given as a log from then on.
 
     Examples
     --------
@@ -133,6 +136,8 @@ def diagnose(
     'repeated_prefix_no_reuse'
     """
     log = one_log(*logs, format=format, columns=columns, units=units, progress=progress, only=only)
+    if save_state is not None:
+        keep(log, save_state)
     from ttftdoctor.experiment import arguments
     from ttftdoctor.remedies import Settings
     from ttftdoctor.study import study

@@ -87,6 +87,14 @@ def diagnose(
         str | None,
         typer.Option("--openmetrics", help="Write metrics for Prometheus to a .prom file, or - ."),
     ] = None,
+    save_state: Annotated[
+        str | None,
+        typer.Option("--save-state", help="Keep the rows in this file, to be given as a log."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="FILE", help="A kept log (as LOG may be); repeatable."),
+    ] = None,
     compact_to: CompactTo = 8000,
     slo_ttft: SloTtft = None,
     params: Params = None,
@@ -109,11 +117,13 @@ def diagnose(
     Or, from a pipe: zcat requests.jsonl.gz | ttftdoctor diagnose - --json -
 
     Or, for a spreadsheet: ttftdoctor diagnose requests.jsonl --csv tables
+
+    Or, so that no day is read twice: ttftdoctor diagnose monday.jsonl --save-state monday.state
     """
     with guard(), manner(mapping, timezone), speaking(lang):
         distinct(
             {"--json": json_, "--markdown": markdown, "--html": html, "--openmetrics": openmetrics,
-             **_csv_targets(csv), **_png_targets(png)},
+             "--save-state": save_state, **_csv_targets(csv), **_png_targets(png)},
             logs,
         )  # fmt: skip
         from ttftdoctor.run import diagnose as run
@@ -122,6 +132,7 @@ def diagnose(
         written = [name for name, target in targets.items() if target is not None]
         _load_beside(written if quiet and written else [*written, "terminal"])
         diagnosis = run(
+            *(state or ()),
             *logs,
             format=format,
             columns=pairs_of(map_, "--map"),
@@ -133,6 +144,7 @@ def diagnose(
             only=only_of(since, until, where, query),
             progress=progress(quiet),
             draw=any(target is not None for target in (html, csv, png)),
+            save_state=save_state,
         )
         clear_progress(quiet)
         from ttftdoctor.catalog import renderer

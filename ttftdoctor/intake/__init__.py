@@ -24,6 +24,7 @@ from ttftdoctor.guide import (
     together,
     zone_notes,
 )
+from ttftdoctor.intake import kept
 from ttftdoctor.intake.layers import Once, once
 from ttftdoctor.intake.mixed import Part, Parts, parts_of
 from ttftdoctor.language import tr
@@ -48,6 +49,10 @@ def _writer() -> Field:
     return Field(
         tr("around the lines"), "", tr("the container, pod or host that wrote them"), "derived"
     )
+
+
+#: What is said of a log in sentences.
+_SAID = ("recognised", "lacks", "notes", "warnings")
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,35 @@ def read_log(
     return joined(logs, tuple(warnings))
 
 
+def keep(log: Log, path: str) -> None:
+    """Keep a log that was read in a file, which is read like any log, and at once.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be written.
+    """
+    said = {name: getattr(log, name) for name in _SAID}
+    kept.write(
+        kept.Kept(
+            log.requests, log.failed, log.inputs, log.fields, said, log.bytes_per_token,
+            log.linked, log.beside.unused, log.beside.doubts, log.beside.rows,
+        ),
+        path,
+    )  # fmt: skip
+
+
+def _again(path: str) -> Log:
+    """A log that was kept."""
+    one = kept.read(path)
+    recognised, lacks, notes, warnings = (one.said[name] for name in _SAID)
+    beside = Beside(one.unused, None, one.doubts, one.rows)
+    return Log(
+        one.requests, one.failed, one.inputs, one.fields, recognised, lacks, notes, warnings, None,
+        one.bytes_per_token, beside, one.linked,
+    )  # fmt: skip
+
+
 def joined(logs: Sequence[Log], warnings: Sequence[str] = ()) -> Log:
     """One log of several that were read by themselves, each request counted once.
 
@@ -164,6 +198,7 @@ def joined(logs: Sequence[Log], warnings: Sequence[str] = ()) -> Log:
         prompts=pl.concat(prompts) if prompts else None,
         bytes_per_token=measures[-1] if measures else None,
         beside=together(log.beside for log in placed),
+        linked=any(log.linked for log in logs),
     )
 
 
@@ -262,6 +297,8 @@ def _read_one(
     options: Options,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
+    if kept.is_kept(path):
+        return _again(path)
     options = for_path(path, format, options)
     table = is_table(format, options)
     with closing(Source(path, table=table, query=options.query)) as source:
@@ -509,7 +546,14 @@ def _read_part(
         failed=_stack(failed),
         inputs=(record,),
         fields=fields,
-        recognised=(f"{path}: {reader.name} ({evidence})",),
+        recognised=(
+            tr(
+                "{path}: {format} ({evidence})",
+                path=path,
+                format=reader.name,
+                evidence=evidence,
+            ),
+        ),
         lacks=(reader.lacks,) if reader.lacks else (),
         notes=(*notes, *(f"{path}: {text}" for text in (*source.notes, *zone_notes(options)))),
         warnings=tuple(warnings),

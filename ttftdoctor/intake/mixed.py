@@ -626,7 +626,7 @@ class _Sorter:
     """Says of records whose they are, by which of the known fields they fill."""
 
     def __init__(self, mix: _Mix) -> None:
-        every = Counter(name for kind in mix.of for name in kind)
+        every = Counter(name for kind in mix.of for name in kind if name != LINE)
         telling = [name for name, n in every.items() if n < len(mix.of)] or list(every)
         self._names = telling[:MOST_FIELDS]
         self._readers = len(mix.records)
