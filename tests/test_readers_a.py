@@ -617,6 +617,38 @@ def test_sglang_first_token_that_is_the_whole_answer(tmp_path: Path) -> None:
     assert row["ttft_us"] == 840_000
 
 
+def test_sglang_answers_of_its_own_route(tmp_path: Path) -> None:
+    whole = {"text": "hi", "meta_info": meta()}
+    piece = {"text": "h", "meta_info": meta(finish_reason=None)}
+    late = {"meta_info": meta(id="b", first_token_latency=3.24, prefill_finished_time=None)}
+    log = read_objects(tmp_path / "a.jsonl", piece, whole, late)
+    first, second = log.requests.rows(named=True)
+    holds(first, "cache_write_tokens", "session_id", streamed=None)
+    assert (second["ttft_us"], second["streamed"]) == (None, False)
+    assert rejected(log) == {"not_final": 1}
+
+
+@pytest.mark.parametrize("field", ["input_ids", "text"])
+def test_sglang_prompts_that_are_whole_give_blocks(field: str, tmp_path: Path) -> None:
+    ids, text = [*range(100)], "Ten words of one prompt that are all alike here. " * 8
+    cut_ids, cut_text = [*range(1024), "...", *range(1024)], "a" * 1024 + " ... " + "b" * 1024
+    prompts = [ids, ids + [1] * 20, cut_ids] if field == "input_ids" else [text, text * 2, cut_text]
+    each = 1 if field == "input_ids" else 4
+    events = [
+        finished({field: prompt}, id=str(at), prompt_tokens=len(prompt) // each, cached_tokens=0)
+        | {"rid": str(at)}
+        for at, prompt in enumerate(prompts)
+    ]
+    received = {"event": "request.received", "rid": "0", "obj": {field: prompts[0]}}
+    log = read_objects(tmp_path / "a.jsonl", received, *events)
+    one, two, cut = log.requests["prefix_blocks"].to_list()
+    assert len(one) == len(prompts[0]) // each // 16
+    assert two[: len(one)] == one
+    assert len(two) > len(one)
+    assert cut is None
+    assert not log.warnings
+
+
 def test_sglang_without_metrics_has_no_first_token(tmp_path: Path) -> None:
     lean: dict[str, Any] = {
         k: None for k in meta() if k.endswith(("_ts", "_time", "first_token_latency"))

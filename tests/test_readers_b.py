@@ -291,6 +291,28 @@ def test_timings_of_responses(tmp_path: Path) -> None:
     assert log.inputs[0].rows_rejected == {"no_timings": 1, "nothing_to_use": 1}
 
 
+def test_timings_on_every_piece_of_a_stream_without_chunks(tmp_path: Path) -> None:
+    timings = {"prompt_n": 9, "prompt_ms": 5.0, "predicted_n": 2, "predicted_ms": 9.0}
+    piece = {"content": "a", "stop": False, "tokens_evaluated": 12, "timings": timings}
+    text = {"object": "text_completion", "id": "t", "timings": timings | {"cache_n": 3}}
+    last = {"timings": timings | {"cache_n": 3, "predicted_n": 3}}
+    answers = [piece, piece, piece | {"stop": True} | last, text, text | last]
+    log = read(write(tmp_path, json.dumps(answers)))
+    assert rows(log, "request_id", "input_tokens", "output_tokens") == [(None, 12, 3), ("t", 12, 3)]
+    assert log.inputs[0].rows_rejected == {"not_final": 2}
+
+
+@pytest.mark.parametrize(
+    "between", ["", "main: server is listening on http://127.0.0.1:8080 - starting the main loop\n"]
+)
+def test_server_starts_that_the_log_does_not_show(between: str, tmp_path: Path) -> None:
+    lines = "".join(one for one in G2.splitlines(True) if "listening" not in one)
+    log = read(write(tmp_path, lines + between + lines))
+    once = read(write(tmp_path, lines)).requests["prefill_us"].to_list()
+    assert log.requests["prefill_us"].to_list() == once * 2
+    assert any("2 server starts" in note for note in log.notes)
+
+
 def test_timings_on_every_chunk_are_one_request(tmp_path: Path) -> None:
     chunk = {"id": "a", "object": "chat.completion.chunk"}
     parts = [
@@ -443,8 +465,8 @@ def test_a_circle_of_parents_ends(tmp_path: Path) -> None:
     assert read(write(tmp_path, text, "a.jsonl")).requests.height == 3
 
 
-def test_gmi_ids_are_chained_by_us(tmp_path: Path) -> None:
-    stamp = "1700000000123456789"
+@pytest.mark.parametrize("stamp", ["1700000000123456789", 1700000000123456789])
+def test_gmi_ids_are_chained_by_us(stamp: str | int, tmp_path: Path) -> None:
     ids = [[4000000000, 2, 3], [4000000000, 2, 9], [4000000000, 3, 2], [2, 4000000000, 3]]
     text = lines(
         *({"timestamp": stamp, "input_length": 100, "output_length": 5, "hash_ids": i} for i in ids)
@@ -520,6 +542,45 @@ def test_weka(tmp_path: Path) -> None:
     assert blocks[2][0] == first[0] != blocks[2][1]
     other = read(write(tmp_path, weka("two"), "b.json")).requests["prefix_blocks"][0]
     assert not set(first) & set(other)
+
+
+def test_weka_sub_agents_of_any_depth_and_clock(tmp_path: Path) -> None:
+    document = json.loads(weka("one"))
+    request, *_, nest, _ = document["requests"]
+    inner = {**nest, "t": 3.0, "agent_id": "y", "requests": [{**request, "t": 0.5}]}
+    on = {**nest, "agent_id": "z", "requests": [{**request, "t": 50.0}, {**request, "t": 52.0}]}
+    nest["requests"].append(inner)
+    empty = [{**nest, "requests": []}, {**nest, "requests": None}, {"t": 7.0, "type": "subagent"}]
+    document["requests"] += [on, *empty]
+    log = read(write(tmp_path, json.dumps(document), "a.json"))
+    assert rows(log, "session_id", "turn", "start")[2:] == [
+        ("one/x", 1, 50_000_000), ("one/x", 2, 52_500_000), ("one/x/y", 1, 53_500_000),
+        ("one", 3, 60_000_000), ("one/z", 1, 50_000_000), ("one/z", 2, 52_000_000),
+    ]  # fmt: skip
+    assert any("sub-agent entries: 6;" in note for note in log.notes)
+
+
+def test_weka_sessions_as_lines_and_as_parquet(tmp_path: Path) -> None:
+    shared = {**json.loads(weka("three")), "hash_id_scope": "global", "block_size": 32}
+    many = [json.loads(weka("one")), json.loads(weka("two")), shared]
+    log = read(write(tmp_path, lines(*many), "traces.jsonl"))
+    assert log.requests["line"].to_list() == [n for n in (1, 2, 3) for _ in range(5)]
+    alone = read(write(tmp_path, weka("two"), "two.json")).requests.sort("session_id", "turn")
+    second = log.requests.filter(pl.col("line") == 2).sort("session_id", "turn")
+    assert second.drop("line").equals(alone.drop("line"))
+    third = log.requests.filter(pl.col("line") == 3)
+    assert third["prefix_blocks"][0].to_list() == [1, 2]
+    assert third["block_tokens"].unique().to_list() == [32]
+    pl.DataFrame(many).write_parquet(tmp_path / "traces.parquet")
+    assert read(tmp_path / "traces.parquet").requests.equals(log.requests)
+
+
+def test_weka_one_odd_session_costs_no_other(tmp_path: Path) -> None:
+    odd = [{"id": "x", "requests": 3}, {"id": "y", "requests": None}, {"id": "z", "requests": []}]
+    text = lines(json.loads(weka("one")), *odd, json.loads(weka("two")))
+    log = read(write(tmp_path, text, "traces.jsonl"))
+    assert log.requests["line"].unique().sort().to_list() == [1, 5]
+    assert log.inputs[0].rows_rejected == {"wrong_shape": 1}
 
 
 # ----------------------------------------------------------------------- samples and real files

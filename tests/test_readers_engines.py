@@ -337,6 +337,20 @@ def test_vllm_pieces_of_a_stream_and_answers_without_figures(tmp_path: Path) -> 
     assert log.requests["streamed"].to_list() == [True, None, None]
 
 
+def test_vllm_dumps_with_the_token_ids_of_the_prompt(tmp_path: Path) -> None:
+    stamps = {"arrival_time": START_S, "queued_ts": 8.0, "scheduled_ts": 8.1,
+              "first_token_ts": 8.84, "last_token_ts": 11.24}  # fmt: skip
+    dumps = [
+        {"request_id": str(at), "prompt_token_ids": [*range(64), at], "metrics": stamps}
+        for at in range(2)
+    ]
+    log = read_objects(tmp_path / "a.jsonl", *dumps)
+    assert log.requests["input_tokens"].to_list() == [65, 65]
+    one, two = log.requests["prefix_blocks"].to_list()
+    assert one == two
+    assert len(one) == 4
+
+
 # ------------------------------------------------------------------ sglang-log
 
 
@@ -418,6 +432,9 @@ def test_sglang_time_stats_alone_and_beside(tmp_path: Path) -> None:
     assert log.requests["queue_us"].to_list() == [120_000, None]
     monotonic = read(tmp_path / "c.log", TIMES.format("a", "unified", "8123.5"))
     assert only(monotonic)["start"] is None
+    # The prefill stage of a split service does not know when the answer ended.
+    stage = only(read(tmp_path / "d.log", TIMES.format("a", "prefill", "1785578400.0")))
+    assert (stage["queue_us"], stage["e2e_us"]) == (120_000, None)
 
 
 def test_sglang_requests_may_come_after_many_lines_of_batches(tmp_path: Path) -> None:
@@ -438,13 +455,17 @@ def test_vllm_requests_may_come_after_many_averages(tmp_path: Path) -> None:
 
 def test_sglang_token_ids_give_blocks_unless_they_are_cut(tmp_path: Path) -> None:
     meta = BASE.replace("12000", "50").replace("9000", "32")
-    ids = [str([*range(100, 148), 1, 2]), str([*range(100, 148), 3, 4]), "[100, 101, '...', 9]"]
-    text = "".join(finish(meta, f"rid='{i}', input_ids={i_ids}") for i, i_ids in enumerate(ids))
+    head = [*range(100, 148)]
+    ids = [str([*head, 1, 2]), str([*head, 3, 4]), "[100, 101, '...', 9]", f"{head} ... [5, 6]"]
+    text = "".join(
+        finish(meta, f"rid='{i}', input_ids={i_ids}, stream=True") for i, i_ids in enumerate(ids)
+    )
     log = read(tmp_path / "a.log", text)
-    one, two, cut = log.requests["prefix_blocks"].to_list()
+    one, two, *cut = log.requests["prefix_blocks"].to_list()
     assert one == two
     assert len(one) == 3
-    assert cut is None
+    assert cut == [None, None]
+    assert not log.warnings
 
 
 def test_a_log_with_json_events_is_for_the_other_reader(tmp_path: Path) -> None:
@@ -476,6 +497,35 @@ def test_tgi_text_lines(tmp_path: Path) -> None:
             "output_tokens": 160, "route": "generate_stream", "streamed": True}  # fmt: skip
     assert {k: row[k] for k in want} == want
     assert rejected(log) == {"rate_limited": 1}
+
+
+@pytest.mark.parametrize(
+    "spans",
+    [
+        "chat_completions:generate:generate_stream",
+        'generate_stream{parameters=X { stop: ["chat_completions{"] }}:schedule',
+        "sagemaker_compatibility:compat_generate{a=true}:generate{b=X}:generate",
+        "batch{batch_size=1}:prefill{id=6 size=1}:generate",
+    ],
+)
+def test_tgi_failures_inside_a_call(spans: str, tmp_path: Path) -> None:
+    # What fails for a whole batch fails again for each of its calls.
+    want = "not_a_request_line" if spans.startswith("batch") else "failed_request"
+    times = ("total", "validation", "queue", "inference")
+    fields = " ".join(f'{name}_time="1s"' for name in times) + ' time_per_token="1s"'
+    line = "2026-08-01T10:00:04.0Z {:>5} {}: text_generation_router::infer: router/src/i.rs:1: {}\n"
+    done = line.format("INFO", f"generate{{{fields}}}", "Success")
+    log = read(tmp_path / "a.log", done + line.format("ERROR", spans, "Server error: x"))
+    assert rejected(log) == {want: 1}
+    stack = [{"name": name} for name in re.findall(r"(?:^|:)(\w+)", spans)]
+    event = {"timestamp": "2026-08-01T10:00:04Z", "message": "x",
+             "target": "text_generation_router::infer"}  # fmt: skip
+    span = {"name": "generate"} | {f"{n}_time": "1s" for n in times} | {"time_per_token": "1s"}
+    bad = event | {"level": "ERROR", "span": {"name": "send_error"}, "spans": stack}
+    good = event | {"level": "INFO", "message": "Success", "span": span, "spans": [span]}
+    log = read_objects(tmp_path / "b.jsonl", good, bad)
+    assert only(log)["route"] == "generate"
+    assert rejected(log) == {want: 1}
 
 
 @pytest.mark.parametrize(
@@ -560,6 +610,18 @@ def test_ollama_cache_slots_of_a_lone_request(tmp_path: Path) -> None:
     crowded = slot("10:00:10.5") + access("10:00:12", "2s") + access("10:00:13", "4s")
     log = read(tmp_path / "b.log", crowded)
     assert log.requests["cached_tokens"].to_list() == [None, None]
+
+
+@pytest.mark.parametrize(("zone", "shift"), [("Z", 0), ("+02:00", -2), ("-07:00", 7)])
+def test_ollama_access_lines_are_in_the_zone_of_its_other_lines(
+    zone: str, shift: int, tmp_path: Path
+) -> None:
+    other = f'time=2026-08-01T09:59:30.5{zone} level=INFO source=server.go:1 msg="x"\n'
+    text = access("10:00:03", "3s") + other + access("10:00:03", "3s")
+    starts = read(tmp_path / "a.log", text).requests["start"].to_list()
+    assert starts == [START + shift * 3_600_000_000] * 2
+    named = read(tmp_path / "a.log", text, timezone="Asia/Shanghai").requests["start"].to_list()
+    assert named == [START - 8 * 3_600_000_000] * 2
 
 
 def test_ollama_other_routes_are_no_requests(tmp_path: Path) -> None:
@@ -699,6 +761,48 @@ def test_dynamo_frontend_log(tmp_path: Path) -> None:
     assert aside(log) == {"not_streamed": 1}
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-08-01T10:00:03.240000Z  INFO http-request:http: dynamo_llm::metrics: request "
+        "completed request_id=d1 model=m endpoint=chat_completions request_type={} status=success "
+        'elapsed_ms=3240 input_tokens=12000 output_tokens=160 ttft_ms="840.00" method=POST',
+        "2026-08-01T18:00:03.240000+08:00  INFO http-request{{method=POST input_tokens=12000 "
+        'output_tokens=160 ttft_ms="840.00" avg_itl_ms="15.00"}}: dynamo_llm::metrics: request '
+        'completed request_id="d1" model="m" endpoint="chat_completions" request_type="{}" '
+        'status="success" elapsed_ms=3240',
+    ],
+)
+def test_dynamo_frontend_log_as_text(line: str, tmp_path: Path) -> None:
+    gone = line.format("unary").replace("success", "cancelled")
+    text = f"2026-08-01T09:00:00Z  INFO dynamo: started\n{line.format('stream')}\n{gone}\n"
+    log = read(tmp_path / "a.log", text)
+    row = only(log)
+    want = {"request_id": "d1", "start": START, "ttft_us": 840_000, "e2e_us": 3_240_000,
+            "input_tokens": 12_000, "output_tokens": 160, "model": "m", "streamed": True,
+            "route": "chat_completions", "vantage": "gateway"}  # fmt: skip
+    assert log.inputs[0].format == "dynamo"
+    assert {k: row[k] for k in want} == want
+    assert rejected(log) == {"aborted_request": 1}
+
+
+def test_dynamo_answers_with_their_timing(tmp_path: Path) -> None:
+    timing = {"request_received_ms": START_S * 1000, "prefill_wait_time_ms": 12.4,
+              "prefill_time_ms": 827.6, "ttft_ms": 840.0, "total_time_ms": 3240.0}  # fmt: skip
+    usage = {"prompt_tokens": 12_000, "completion_tokens": 160,
+             "prompt_tokens_details": {"cached_tokens": 9_000}}  # fmt: skip
+    piece = {"id": "d1", "object": "chat.completion.chunk", "model": "m"}
+    timed = {"nvext": {"timing": timing}}
+    whole = {"id": "d2", "object": "chat.completion", "model": "m", "usage": usage} | timed
+    log = read_objects(tmp_path / "a.jsonl", piece, piece | timed, piece | {"usage": usage}, whole)
+    want = {"start": START, "ttft_us": 840_000, "e2e_us": 3_240_000, "queue_us": 12_400,
+            "prefill_us": None, "input_tokens": 12_000, "cached_tokens": 9_000,
+            "output_tokens": 160, "vantage": "gateway"}  # fmt: skip
+    assert [{k: row[k] for k in want} for row in log.requests.rows(named=True)] == [want] * 2
+    assert log.requests["streamed"].to_list() == [True, None]
+    assert rejected(log) == {"not_final": 2}
+
+
 # -------------------------------------------------------------------- lmdeploy
 
 
@@ -727,6 +831,22 @@ def test_lmdeploy_sessions_that_come_again(tmp_path: Path) -> None:
     assert log.requests["e2e_us"].to_list() == [None, 3_240_000, 1_500_000]
     assert log.requests["start"].to_list() == [None, START, START + 5_000_000]
     assert rejected(log) == {"unfinished_request": 1}
+
+
+def test_lmdeploy_older_lines_and_interactive_sessions(tmp_path: Path) -> None:
+    asked = "session=7, history_tokens={}, input_tokens={}, max_new_tokens=512, seq_start=True"
+    ends = 'session 7 finished, reason "stop", input_tokens {}, {}_tokens 160'
+    text = (
+        lm("10:00:00,000", asked.format(0, 12_000))
+        + lm("10:00:03,240", ends.format(12_000, "outupt"))
+        + lm("10:00:05,000", asked.format(9_000, 3_000))
+        + lm("10:00:06,500", ends.format(3_000, "output"))
+    )
+    rows = read(tmp_path / "a.log", text).requests
+    assert rows["e2e_us"].to_list() == [3_240_000, 1_500_000]
+    assert rows["input_tokens"].to_list() == [12_000, 12_000]
+    assert rows["cached_tokens"].to_list() == [None, 9_000]
+    assert rows["output_tokens"].to_list() == [160, 160]
 
 
 def test_lmdeploy_errors_and_prompts_that_say_they_finished(tmp_path: Path) -> None:
@@ -884,6 +1004,32 @@ def test_vllm_json_lines_and_newer_detail_lines(tmp_path: Path) -> None:
     assert log.inputs[0].format == "vllm-log"
     assert (row["session_id"], row["input_tokens"]) == ("sess-7f", 3)
     assert (row["e2e_us"], row["streamed"]) == (3_000_000, False)
+
+
+@pytest.mark.parametrize("name", ["chatcmpl-{}", "cmpl-{}", "cmpl-{}-0", "{}", None])
+def test_vllm_bodies_are_logged_under_the_bare_id(name: str | None, tmp_path: Path) -> None:
+    body = {"model": "m", "stream": True, "vllm_xargs": {"session_id": "sess-7f"}}
+    asked = (name or "chatcmpl-{}-other").format("a1")
+    text = vl("08-01 10:00:00", f"Request a1 JSON body: {json.dumps(body)}")
+    text += vl("08-01 10:00:00", f"Received request {asked}: params: X(), lora_request: None.")
+    row = only(read(tmp_path / "a.log", text + vl("08-01 10:00:01", f"Added request {asked}.")))
+    known = (asked, "m", "sess-7f", True) if name else (asked, None, None, None)
+    assert tuple(row[c] for c in ("request_id", "model", "session_id", "streamed")) == known
+
+
+@pytest.mark.parametrize(
+    "middle", ["params: X(), prompt_token_ids", "sampling params: X(), prompt token ids",
+               "prefix_pos: None,sampling_params: X(), prompt_token_ids"],
+)  # fmt: skip
+@pytest.mark.parametrize("stamp", ["INFO 08-01 10:00:0{} e.py:9] ", "2026-08-01 10:00:0{}.000 7 "])
+def test_vllm_lines_of_older_versions(middle: str, stamp: str, tmp_path: Path) -> None:
+    text = (
+        f"{stamp.format(0)}Received request cmpl-a: prompt: 'it', {middle}: [5, 6, 7], lora: X.\n"
+        f"{stamp.format(2)}Finished request cmpl-a.\n"
+    )
+    row = only(read(tmp_path / "a.log", text))
+    assert (row["request_id"], row["input_tokens"], row["e2e_us"]) == ("cmpl-a", 3, 2_000_000)
+    assert (row["start"] == START) == stamp.startswith("2026")
 
 
 def test_an_id_that_comes_again_is_another_request(tmp_path: Path) -> None:

@@ -552,7 +552,7 @@ def test_openrouter_starts_where_the_id_says(tmp_path: Path) -> None:
 def test_openrouter_sums_of_a_day_are_refused(tmp_path: Path) -> None:
     record = {"date": "2026-08-01", "model_permaslug": MODEL, "requests": 12, "usage": 0.5}
     with pytest.raises(InputError, match="sums of a day"):
-        read(write(tmp_path, {"data": [record, record]}), format="openrouter")
+        read(write(tmp_path, {"data": [record, record]}))
     with pytest.raises(InputError, match="sums of a day"):
         read(write(tmp_path, [record, record]))
 
@@ -576,6 +576,39 @@ def test_jaeger_claude_code_counts_fresh_tokens_only(tmp_path: Path) -> None:
             "cache_creation_tokens": "0", "ttft_ms": 840}  # fmt: skip
     log = read(write(tmp_path, jaeger(tags, operationName="claude_code.llm_request")))
     assert rows(log, "input_tokens", "cached_tokens", "ttft_us") == [(2100, 100, 840_000)]
+
+
+VLLM_TAGS = {
+    "gen_ai.request.id": "req-001", "gen_ai.usage.prompt_tokens": 12000,
+    "gen_ai.usage.completion_tokens": 160, "gen_ai.latency.time_to_first_token": 0.84,
+    "gen_ai.latency.time_in_model_prefill": 0.7, "gen_ai.latency.time_in_model_decode": 2.4,
+}  # fmt: skip
+
+
+def test_jaeger_spans_of_engines_are_the_servers(tmp_path: Path) -> None:
+    vllm = jaeger(VLLM_TAGS | {"gen_ai.latency.time_in_queue": 0.12}, operationName="llm_request")
+    inner = vllm["data"][0]["spans"][0] | {
+        "spanID": "e1", "references": [{"refType": "CHILD_OF", "traceID": TRACE, "spanID": SPAN}],
+    }  # fmt: skip
+    # Never scheduled: the engine's clock began with the machine.
+    never = jaeger(VLLM_TAGS | {"gen_ai.latency.time_in_queue": -81234.5}, spanID="e2",
+                   operationName="llm_request")["data"][0]["spans"][0]  # fmt: skip
+    tags = VLLM_TAGS | {"rid": "9f0c", "module": "sglang::request"}
+    del tags["gen_ai.request.id"]
+    sglang = jaeger(tags, spanID="e3", operationName="Req 9f0c")["data"][0]["spans"][0]
+    gone = jaeger(tags | {"gen_ai.response.finish_reasons": '["abort"]'}, spanID="e4",
+                  operationName="Req 9f0d")["data"][0]["spans"][0]  # fmt: skip
+    both = jaeger(TAGS)
+    both["data"][0]["spans"] += [inner, never, sglang, gone]
+    log = read(write(tmp_path, both))
+    columns = ("request_id", "vantage", "queue_us", "prefill_us", "decode_us", "ttft_us")
+    assert rows(log, *columns) == [
+        ("req-001", "client", None, None, None, 840_000),
+        ("req-001", "server", 120_000, 700_000, 2_400_000, 840_000),
+        ("req-001", "server", None, 700_000, 2_400_000, 840_000),
+        ("9f0c", "server", None, None, 2_400_000, 840_000),
+    ]
+    assert log.inputs[0].rows_rejected == {"aborted_request": 1}
 
 
 def test_phoenix_reads_parquet(tmp_path: Path) -> None:
@@ -770,6 +803,296 @@ def test_otlp_strange_numbers_are_no_messages(tmp_path: Path) -> None:
            f"gen_ai.prompt.{'9' * 40}.content": "d"}  # fmt: skip
     log = read(write(tmp_path, [otlp(base | odd)]))
     assert rows(log, "input_tokens", "prefix_blocks") == [(3000, None)]
+
+
+# --- what other versions of the same software write ----------------------------------------------
+
+NS = START_S * 10**9
+
+
+def pairs(attributes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": k, "value": {"stringValue": str(v)}} for k, v in attributes.items()]
+
+
+def spans(*made: dict[str, Any], scope: str = "", service: str = "shop") -> dict[str, Any]:
+    """A request of an exporter; of each span its name, attributes and what else it has."""
+    whole = [
+        {"spanId": SPAN, "startTimeUnixNano": str(NS), "endTimeUnixNano": str(NS + 3_240_000_000)}
+        | span | {"attributes": pairs(span["attributes"])}
+        for span in made
+    ]  # fmt: skip
+    about = {"attributes": pairs({"service.name": service})}
+    return {"resourceSpans": [{"resource": about, "scopeSpans": [
+        {"scope": {"name": scope}, "spans": whole}]}]}  # fmt: skip
+
+
+def logged(body: str, attributes: dict[str, Any]) -> dict[str, Any]:
+    record = {"timeUnixNano": "0", "observedTimeUnixNano": str(NS + 3_240_000_000),
+              "body": {"stringValue": body}, "attributes": pairs(attributes)}  # fmt: skip
+    return {"resourceLogs": [{"scopeLogs": [{"scope": {}, "logRecords": [record]}]}]}
+
+
+GEN_AI = {k: str(v) for k, v in TAGS.items()}
+CLAUDE = {"event.name": "api_request", "session.id": "sess-7f", "request_id": "req-001",
+          "model": MODEL, "duration_ms": 3240, "input_tokens": 2000, "cache_read_tokens": 9000,
+          "cache_creation_tokens": 1000, "output_tokens": 160}  # fmt: skip
+QWEN = {"event.name": "qwen-code.api_response", "session.id": "sess-7f", "request_id": "req-001",
+        "model": "qwen3", "duration_ms": 3240, "ttft_ms": 840, "input_token_count": 12000,
+        "cached_content_token_count": 9000, "output_token_count": 100, "thoughts_token_count": 60,
+        "total_token_count": 12160}  # fmt: skip
+BUCKETS = {"input": 2000, "input_cached_tokens": 9000, "input_cache_creation": 1000, "output": 160}
+GENERATED = {
+    "langfuse.observation.type": "generation", "session.id": "sess-7f", "request_id": "req-001",
+    "langfuse.observation.completion_start_time": f'"{FIRST}"',
+    "langfuse.observation.usage_details": json.dumps(BUCKETS),
+}  # fmt: skip
+PRINTED = {
+    "name": "chat", "context": {"trace_id": f"0x{TRACE}", "span_id": f"0x{SPAN}"},
+    "kind": "SpanKind.CLIENT", "parent_id": None, "start_time": "2026-08-01T10:00:00.000000Z",
+    "end_time": "2026-08-01T10:00:03.240000Z", "status": {"status_code": "UNSET"},
+    "attributes": TAGS, "events": [], "links": [], "resource": {"attributes": {"a": "b"}},
+}  # fmt: skip
+SNAKE = {
+    "name": "chat", "span_id": SPAN, "trace_id": TRACE, "start_time_unix_nano": NS,
+    "end_time_unix_nano": NS + 3_240_000_000, "status": {"code": 1},
+    "attributes": [{"key": k, "value": {"string_value": v}} for k, v in GEN_AI.items()],
+}  # fmt: skip
+LITELLM = {k: v for k, v in GEN_AI.items() if "cache" not in k} | {
+    "llm.request.type": "acompletion", "gen_ai.operation.name": "acompletion",
+}  # fmt: skip
+STRANDS = {
+    "gen_ai.operation.name": "chat", "gen_ai.response.id": "req-001",
+    "gen_ai.server.time_to_first_token": 840, "gen_ai.usage.input_tokens": 11000,
+    "gen_ai.usage.cache_read_input_tokens": 800, "gen_ai.usage.cache_write_input_tokens": 200,
+    "gen_ai.usage.output_tokens": 160, "gen_ai.usage.total_tokens": 12160,
+}  # fmt: skip
+KIT = {
+    "ai.model.provider": "anthropic.messages", "ai.usage.inputTokens": 2000,
+    "ai.usage.outputTokens": 160, "ai.response.msToFirstChunk": 840,
+    "ai.telemetry.metadata.sessionId": "sess-7f",
+    "ai.response.providerMetadata": json.dumps({"anthropic": {
+        "usage": {"input_tokens": 2000, "cache_read_input_tokens": 9000},
+        "cacheCreationInputTokens": 1000}}),
+}  # fmt: skip
+NO_CACHE = tuple(c for c in NO_SESSION if not c.startswith("cache"))
+
+#: Documents or lines, and the columns in which they are the known request.
+OTHER_SPANS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "printed by the console exporter": (json.dumps(PRINTED, indent=2) * 2, ALL),
+    "of a page of Phoenix": ({"data": [SNAKE], "next_cursor": None}, ALL),
+    "of Tempo's second API": ({"trace": spans({"name": "c", "attributes": GEN_AI})}, ALL),
+    "of LiteLLM": (
+        [spans({"name": "litellm_request", "attributes": LITELLM}, scope="litellm")], NO_CACHE
+    ),
+    "of Strands, in ms": (
+        [spans({"name": "chat", "attributes": STRANDS}, scope="strands.telemetry.tracer")],
+        ("request_id", "ttft_us", "input_tokens", "output_tokens"),
+    ),
+    "of Vercel's kit before it counted parts": (
+        [spans({"name": "ai.streamText.doStream", "attributes": KIT})], NO_ID
+    ),
+    "of Langfuse's SDK": ([spans({"name": "g", "attributes": GENERATED})], ALL),
+    "logged by Claude Code": ([logged("claude_code.api_request", CLAUDE)], NO_TTFT),
+    "logged by Qwen Code": (
+        [logged("API response from qwen3. Status: 200.", QWEN)],
+        tuple(c for c in ALL if c != "cache_write_tokens"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_SPANS))
+def test_otlp_the_known_request_in_other_shapes(name: str, tmp_path: Path) -> None:
+    value, columns = OTHER_SPANS[name]
+    log = read(write(tmp_path, value))
+    assert log.inputs[0].format == "otlp"
+    assert set(rows(log, *columns)) == {tuple(REQUEST[c] for c in columns)}
+
+
+def test_otlp_a_log_record_of_a_call_with_a_span_is_not_counted_again(tmp_path: Path) -> None:
+    span = spans({"name": "claude_code.llm_request", "attributes": CLAUDE | {"ttft_ms": 840}})
+    other = logged("claude_code.api_request", CLAUDE | {"session.id": "b", "request_id": "r2"})
+    failed = logged("claude_code.api_error", {"session.id": "b", "model": MODEL, "error": "500"})
+    prompt = logged("claude_code.user_prompt", {"session.id": "b"})
+    records = [span, logged("claude_code.api_request", CLAUDE), other, failed, prompt]
+    log = read(write(tmp_path, records))
+    assert rows(log, "request_id", "ttft_us", "input_tokens") == [
+        ("req-001", 840_000, 12_000), ("r2", None, 12_000),
+    ]  # fmt: skip
+    assert log.inputs[0].rows_rejected == {"failed_request": 1, "no_span": 1, "repeated_row": 1}
+
+
+def test_otlp_the_providers_own_span_is_not_counted_beside_its_clients(tmp_path: Path) -> None:
+    client = spans({"name": "anthropic.messages.create", "attributes": GEN_AI})
+    usage = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": "12000"}
+    inside = {"name": "messages", "spanId": "b1", "parentSpanId": SPAN, "attributes": usage}
+    log = read(write(tmp_path, [spans(inside, service="claude-platform"), client]))
+    assert rows(log, "request_id", "ttft_us") == [("req-001", 840_000)]
+    assert log.inputs[0].rows_rejected == {"repeated_row": 1}
+
+
+def test_otlp_metrics_alone_ask_for_traces(tmp_path: Path) -> None:
+    log = read(write(tmp_path, [{"resourceMetrics": [{"scopeMetrics": []}]}] * 2))
+    assert log.inputs[0].rows_rejected == {"no_span": 2}
+    assert any("turn on traces" in note for note in log.notes)
+
+
+def test_otlp_a_first_token_at_the_end_is_set_aside(tmp_path: Path) -> None:
+    late = GEN_AI | {"gen_ai.response.time_to_first_chunk": "3.24"}
+    log = read(write(tmp_path, [spans({"name": "chat", "attributes": late})]))
+    assert log.inputs[0].ttft_set_aside == {"not_streamed": 1}
+
+
+VERCEL = {
+    "ai.model.id": MODEL, "ai.usage.inputTokens": 12000, "ai.usage.outputTokens": 160,
+    "ai.usage.inputTokenDetails.noCacheTokens": 2000, "ai.response.msToFirstChunk": 840,
+    "ai.usage.inputTokenDetails.cacheReadTokens": 9000,
+    "ai.usage.inputTokenDetails.cacheWriteTokens": 1000,
+}  # fmt: skip
+CONVERSE = {
+    "llm.request.type": "chat", "gen_ai.usage.input_tokens": 11000,
+    "gen_ai.usage.cache_read_input_tokens": 1000, "http.request.resend_count": 1,
+    "otel.scope.name": "opentelemetry.instrumentation.bedrock",
+}  # fmt: skip
+
+
+def test_jaeger_documents_of_elasticsearch(tmp_path: Path) -> None:
+    (trace,) = jaeger(TAGS)["data"]
+    (span,) = trace["spans"]
+    for record in (span | {"process": {}}, {"_index": "jaeger-span", "_source": span}):
+        assert rows(read(write(tmp_path, [record])), *ALL) == [tuple(REQUEST.values())]
+
+
+def test_jaeger_counts_of_vercel_and_bedrock(tmp_path: Path) -> None:
+    made = jaeger(VERCEL, operationName="ai.streamText.doStream")
+    for number, (name, tags) in enumerate((
+        ("bedrock.converse", CONVERSE), ("ai.streamText", VERCEL),
+        ("ai.generateText.doGenerate", VERCEL),
+    )):  # fmt: skip
+        (span,) = jaeger(tags, operationName=name, spanID=f"s{number}")["data"][0]["spans"]
+        made["data"][0]["spans"].append(span)
+    log = read(write(tmp_path, made))
+    columns = ("input_tokens", "cached_tokens", "cache_write_tokens", "attempts", "streamed")
+    assert rows(log, *columns) == [
+        (12_000, 9_000, 1_000, None, None), (12_000, 1_000, None, 2, None),
+        (12_000, 9_000, 1_000, None, False),
+    ]  # fmt: skip
+    assert log.inputs[0].rows_rejected == {"not_a_model_call": 1}
+
+
+OLD_MLFLOW = {
+    "info": {"request_id": "tr-1", "request_metadata": {"mlflow.trace.session": "sess-7f"}},
+    "data": {"spans": [{
+        "name": "chat", "context": {"span_id": "req-001", "trace_id": "0x1"}, "parent_id": None,
+        "start_time": NS, "end_time": NS + 3_240_000_000, "status_code": "OK",
+        "attributes": MLFLOW_SPAN["attributes"] | {"mlflow.spanInputs": '{"model": "gpt-5"}'},
+        "events": [{"name": "mlflow.chunk.item.0", "timestamp": NS + 840_000_000}],
+    }]},
+}  # fmt: skip
+USAGE = {"input_tokens": 12000, "output_tokens": 160, "total_tokens": 12160,
+         "input_tokens_details": {"cached_tokens": 9000}}  # fmt: skip
+BESIDE = {"prompt_tokens": 11000, "completion_tokens": 160, "total_tokens": 12160,
+          "prompt_tokens_details": {"cached_tokens": 1000}}  # fmt: skip
+GEMINI = {"prompt_token_count": 12000, "cached_content_token_count": 9000, "requests": 1,
+          "candidates_token_count": 100, "thoughts_token_count": 60}  # fmt: skip
+HIDDEN = {k: v for k, v in DATADOG["metrics"].items() if k not in (
+    "time_to_first_token", "cache_write_input_tokens")}  # fmt: skip
+CALLED = "datetime.datetime(2026, 8, 1, 10, 0, 0, 840000, tzinfo=datetime.timezone.utc)"
+
+#: The format, what it writes, and the columns that hold the known values or others.
+OTHERS: dict[str, tuple[str, Any, dict[str, Any]]] = {
+    "langfuse: the attribute of a client": (
+        "langfuse",
+        [changed(LANGFUSE, completionStartTime=None, metadata={"attributes": {
+            "gen_ai.client.operation.time_to_first_chunk": 0.84}})],
+        {"ttft_us": 840_000},
+    ),
+    "langsmith: writes by age, model of the call": (
+        "langsmith",
+        [changed(LANGSMITH, prompt_token_details={
+            "cache_read": 9000, "cache_creation": 0, "ephemeral_5m_input_tokens": 600,
+            "ephemeral_1h_input_tokens": 400}, extra={"invocation_params": {"model": "gpt-5"}})],
+        {"cache_write_tokens": 1_000, "input_tokens": 12_000, "model": "gpt-5"},
+    ),
+    "helicone: an array that ends with a comma": (
+        "helicone", "[\n" + json.dumps(HELICONE, indent=2) + ",\n]\n", {"input_tokens": 12_000}
+    ),
+    "openrouter: providers that were tried": (
+        "openrouter",
+        {"data": GENERATION | {"provider_responses": [{"status": 429}, {"status": 200}]}},
+        {"attempts": 2, "input_tokens": 12_000},
+    ),
+    "portkey: usage of OpenAI's Responses": (
+        "portkey", [changed(PORTKEY, response={"usage": USAGE})],
+        {"input_tokens": 12_000, "cached_tokens": 9_000},
+    ),
+    "portkey: cached tokens beside the prompt": (
+        "portkey", [changed(PORTKEY, req_units=11000, response={"usage": BESIDE})],
+        {"input_tokens": 12_000, "cached_tokens": 1_000},
+    ),
+    "weave: usage of Gemini": (
+        "weave", [changed(WEAVE, summary={"usage": {"gemini": GEMINI}})],
+        {"input_tokens": 12_000, "cached_tokens": 9_000, "output_tokens": 160,
+         "reasoning_tokens": 60},
+    ),
+    "datadog: LiteLLM's metadata, writes by age": (
+        "datadog",
+        [changed(DATADOG, metadata={"time_to_first_token_ms": 840.0}, metrics=HIDDEN | {
+            "ephemeral_5m_input_tokens": 600, "ephemeral_1h_input_tokens": 400})],
+        {"ttft_us": 840_000, "cache_write_tokens": 1_000},
+    ),
+    "higress: details are JSON in text": (
+        "higress",
+        [HIGRESS | {"ai_log": json.dumps({
+            "model": "qwen-plus", "input_token": "12000", "output_token": 160,
+            "input_token_details": '{"cached_tokens": 9000}',
+            "output_token_details": '{"reasoning_tokens": 60}'})}],
+        {"cached_tokens": 9_000, "reasoning_tokens": 60},
+    ),
+    "bedrock: usage inside the stream": (
+        "bedrock",
+        [changed(BEDROCK, input={"inputTokenCount": 2000}, output={"outputBodyJson": [
+            {"type": "message_start", "message": {"usage": {
+                "cache_read_input_tokens": 9000, "cache_creation_input_tokens": 1000}}}]})],
+        {"input_tokens": 12_000, "cached_tokens": 9_000, "cache_write_tokens": 1_000},
+    ),
+    "bedrock: events of CloudWatch": (
+        "bedrock", {"events": [{"timestamp": 1, "message": json.dumps(BEDROCK)}]},
+        {c: REQUEST[c] for c in ALL},
+    ),
+    "bedrock: answers of a query": (
+        "bedrock", [{"@timestamp": "2026-08-01 10:00:00", "@message": json.dumps(BEDROCK)}],
+        {c: REQUEST[c] for c in ALL},
+    ),
+    "phoenix: a frame with Python's dates": (
+        "phoenix", table(FRAME | {"events": FRAME["events"].replace(
+            "'2026-08-01T10:00:00.840000+00:00'", CALLED)}),
+        {"ttft_us": 840_000},
+    ),
+    "phoenix: Converse": (
+        "phoenix",
+        [changed(PHOENIX, name="bedrock.converse", attributes={
+            "llm.token_count.prompt": 11000, "llm.token_count.prompt_details.cache_read": 1000})],
+        {"input_tokens": 12_000},
+    ),
+    "mlflow: spans before release 3.2": (
+        "mlflow", OLD_MLFLOW, {c: REQUEST[c] for c in ALL} | {"model": "gpt-5"}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(OTHERS))
+def test_what_other_versions_write(name: str, tmp_path: Path) -> None:
+    kind, value, expected = OTHERS[name]
+    log = read(write(tmp_path, value))
+    assert log.inputs[0].format == kind
+    assert rows(log, *expected) == [tuple(expected.values())]
+
+
+def test_bedrock_models_without_text_are_no_calls(tmp_path: Path) -> None:
+    names = ("amazon.titan-embed-text-v2:0", "cohere.rerank-v3-5:0", "amazon.nova-canvas-v1:0")
+    records = [changed(BEDROCK, requestId=name, modelId=name) for name in names]
+    log = read(write(tmp_path, records), format="bedrock")
+    assert log.inputs[0].rows_rejected == {"not_a_model_call": 3}
 
 
 # --- hostile input ------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ ACCOUNTS: dict[str, tuple[int, dict[str, int], dict[str, int]]] = {
     "length-traces.csv": (12, {}, {"ttft_missing": 12}),
     "llm-load-test.json": (13, {"failed_request": 1, "rate_limited": 1}, {"ttft_missing": 1}),
     "llmperf.json": (15, {"failed_request": 1, "not_an_object": 1, "rate_limited": 1}, {}),
-    "locust.log": (19, {"not_a_request_line": 5, "torn_line": 1}, {"not_streamed": 1}),
+    "locust.log": (18, {"not_a_request_line": 4, "torn_line": 1}, {"not_streamed": 1}),
     "mlperf-loadgen.json": (12, {}, {}),
     "multi-round-qa.csv": (15, {"failed_request": 1}, {}),
     "vllm-multiturn.json": (14, {}, {"ttft_clamped": 1}),
@@ -411,6 +411,12 @@ def test_guidellm_counts_what_the_report_counts(tmp_path: Path) -> None:
     assert whole.requests["model"].to_list() == ["m"] * 2
 
 
+def test_guidellm_without_a_word_of_a_warm_up_is_about_its_window(tmp_path: Path) -> None:
+    window = {"start_time": START_S + 4, "end_time": START_S + 60}
+    report = {**guidellm([GUIDELLM], **window), "metadata": {"version": 2}}
+    assert rows(read(write(tmp_path, report)), "ttft_set_aside") == [("outside_measured_window",)]
+
+
 def test_guidellm_an_answer_in_one_piece_has_no_first_token(tmp_path: Path) -> None:
     whole = {**GUIDELLM, "time_to_first_token_ms": 3240.0}
     one = {**whole, "output_tokens": 1}
@@ -618,6 +624,17 @@ def test_vllm_multiturn_turns_are_pairs_of_messages(tmp_path: Path) -> None:
     assert log.requests["turn"].to_list() == [1, 2, 8]
 
 
+def test_vllm_multiturn_unstreamed_and_unknown_first_tokens(tmp_path: Path) -> None:
+    row = json.loads(REFERENCE["vllm-multiturn"][0])[0]
+    whole = row | {"ttft_ms": row["latency_ms"], "conversation_id": "b"}
+    short = whole | {"output_num_tokens": 1, "conversation_id": "c"}
+    unknown = row | {"ttft_ms": -1.0, "conversation_id": "d"}
+    log = read(write(tmp_path, [row, whole, short, unknown]))
+    assert log.requests["streamed"].to_list() == [True, False, True, True]
+    assert log.requests["ttft_us"].to_list() == [840_000, None, 3_240_000, None]
+    assert log.inputs[0].ttft_set_aside == {"not_streamed": 1, "ttft_missing": 1}
+
+
 @pytest.mark.parametrize(
     ("row", "want"),
     [
@@ -748,6 +765,48 @@ def test_k6_points_are_joined_by_walk_and_order(tmp_path: Path) -> None:
     assert any("cannot be brought together" in note for note in log.notes)
 
 
+@pytest.mark.parametrize(
+    "tags",
+    [
+        {"tags": {"model": "m"}, "metadata": {"vu": "1", "iter": "0"}},
+        {"tags": {"vu": "1", "iter": "0", "model": "m"}},
+    ],
+)
+def test_k6_walks_are_tags_or_metadata(tags: dict[str, Any], tmp_path: Path) -> None:
+    lines = [
+        {"type": "Point", "metric": name,
+         "data": {"time": "2026-08-01T10:00:03.24Z", "value": value, **tags}}
+        for name, value in (("ttft", 840), ("http_req_duration", 3240))
+    ]  # fmt: skip
+    log = read(write(tmp_path, lines))
+    assert rows(log, "start", "model", *TIMES) == [(R["start"], "m", 840_000, 3_240_000)]
+
+
+def test_k6_points_as_csv(tmp_path: Path) -> None:
+    end = START_S + 4
+    text = (
+        "metric_name,timestamp,metric_value,expected_response,status,extra_tags,metadata\n"
+        f"ttft,{end},840.0,,,model=m&request_id=a,vu=1&iter=0\n"
+        f"http_req_duration,{end},4000.0,true,200,request_id=a,vu=1&iter=0\n"
+        f"ttft,{end},500.0,,,,vu=1&iter=1\nhttp_req_duration,{end},1000.0,,,,vu=1&iter=1\n"
+        f"ttft,{end},1.0,,429,request_id=b,\n"
+    )
+    log = read(write(tmp_path, text))
+    assert log.inputs[0].format == "k6"
+    assert rows(log, "request_id", "start", "model", *TIMES) == [
+        ("a", R["start"], "m", 840_000, 4_000_000),
+        (None, R["start"] + 3_000_000, None, 500_000, 1_000_000),
+    ]
+    assert log.inputs[0].rows_rejected == {"rate_limited": 1}
+
+
+def test_fmperf_first_tokens_before_the_end_of_the_window_count(tmp_path: Path) -> None:
+    late = [{**FMPERF[n], "request_idx": r, "exclude": n >= r - 1} for r in (1, 2) for n in (0, 1)]
+    log = read(write(tmp_path, json.dumps(late)))  # as one worker writes them
+    assert rows(log, "request_id", *TIMES) == [("0/2", 840_000, 855_000)]
+    assert log.inputs[0].rows_rejected == {"after_grace_window": 1}
+
+
 def test_fmperf_a_chunk_of_several_tokens_is_several_elements(tmp_path: Path) -> None:
     gaps = [200.0, 30.0, 0.0, 30.0]
     at = [200.0, 230.0, 230.0, 260.0]
@@ -783,6 +842,26 @@ def test_locust_prefixes_and_colours_do_not_matter(tmp_path: Path) -> None:
         ({"aggregated_metrics": {}, "individual_request_metrics": None}, "one scenario"),
         (':::MLLOG {"key": "loadgen_version"}\n:::MLLOG {"key": "x"}\n', "enable_trace"),
         ("Type,Name,Request Count,Failure Count,Median Response Time\nPOST,x,9,0,180\n", "console"),
+        ("Type,Name,Request Count,Failure Count,50%,99.9%\nPOST,x,9,0,180,190\n", "console"),
+        ([{"Percentiles": "10%", "TTFT (ms)": 100.0, "Latency (s)": 1.0}] * 3, "benchmark_data.db"),
+        ({"Time taken for tests (s)": 3.0, "Number of concurrency": 1}, "benchmark_data.db"),
+        ("=====\nMLPerf Results Summary\n=====\nSUT name : x\n", "enable_trace"),
+        ([{"seq_id": 0, "qsl_idx": 1, "data": "AB", "token_count": 3}] * 3, "enable_trace"),
+        (
+            [
+                {
+                    "metadata": AIPERF["metadata"],
+                    "start_perf_ns": 1,
+                    "payload": {},
+                    "status": 200,
+                    "responses": [{"perf_ns": 5, "text": "SECRET"}],
+                }
+            ],
+            "profile_export.jsonl",
+        ),
+        ("Type,Run Id,Id,Name,Duration\ngenerative_benchmark,1,2,x,60\n", "benchmarks.json"),
+        ("Run Info,Run Info,Timings\nRun ID,Profile,Duration\n,,Sec\na,b,60\n", "benchmarks.json"),
+        ("benchmarks:\n- type_: generative_benchmark\n  start_time: 1.0\n", "benchmarks.json"),
     ],
 )
 def test_averages_are_refused_clearly(value: Any, help_: str, tmp_path: Path) -> None:

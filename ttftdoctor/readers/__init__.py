@@ -166,7 +166,11 @@ class Raw:
             return pl.lit(None, dtype=pl.String)
         dtype = self.frame.schema[name]
         if path is not None:
-            return _value(pl.col(name).str.json_path_match(path))
+            # A column of Parquet that is no text, list or struct has nothing inside.
+            inside = pl.col(name) if dtype == pl.String else pl.lit(None, dtype=pl.String)
+            return _value(inside.str.json_path_match(path))
+        if isinstance(dtype, pl.Datetime):
+            return _in_calendar(name, dtype).cast(pl.String)
         if dtype != pl.String:
             return pl.col(name).cast(pl.String, strict=False)
         if self.frame.height < LARGE:
@@ -279,10 +283,7 @@ class Raw:
         """
         dtype = self.frame.schema.get(name) if path is None else pl.String
         if dtype is not None and isinstance(dtype, pl.Datetime):
-            low, high = (limit * _PER_SECOND[dtype.time_unit] for limit in CALENDAR)
-            stamp: pl.Expr = pl.when(pl.col(name).to_physical().is_between(low, high)).then(
-                pl.col(name)
-            )
+            stamp = _in_calendar(name, dtype)
             self._lost(name, path, pl.col(name).is_not_null() & stamp.is_null())
             if dtype.time_zone is None:
                 stamp = self._zoned(stamp)
@@ -470,6 +471,12 @@ def _name_unread(frame: pl.DataFrame, tests: list[str]) -> pl.DataFrame:
     # Joined nulls are an empty text, not null.
     named = pl.concat_str(labels, separator="\n", ignore_nulls=True).replace("", None)
     return frame.with_columns(named.cast(pl.String).alias(UNREAD)).drop(tests)
+
+
+def _in_calendar(name: str, dtype: pl.Datetime) -> pl.Expr:
+    """The column of instants; those that Polars cannot write as a date are null."""
+    low, high = (limit * _PER_SECOND[dtype.time_unit] for limit in CALENDAR)
+    return pl.when(pl.col(name).to_physical().is_between(low, high)).then(pl.col(name))
 
 
 def _value(text: pl.Expr) -> pl.Expr:

@@ -1,9 +1,11 @@
 """NVIDIA AIPerf: ``profile_export.jsonl``, one line a request.
 
 Written at export level ``records`` or ``raw``; the ``.json`` export (GenAI-Perf has one like it)
-holds averages and is refused. Each metric carries its unit, and one that could not be worked out is
-absent (a failed request, an answer in one piece): no unit is taken for granted, and nothing absent
-is zero. Before October 2025 the names were ``ttft``, ``timestamp_ns`` and ``credit_phase``.
+holds averages and is refused, and so is ``profile_export_raw.jsonl``, which repeats the requests of
+the file beside it with what was sent and received. Each metric carries its unit, and one that could
+not be worked out is absent (a failed request, an answer in one piece): no unit is taken for
+granted, and nothing absent is zero. Before October 2025 the names were ``ttft``, ``timestamp_ns``
+and ``credit_phase``.
 
 The clock is the client's. The TTFT ends with the first piece of content, reasoning included; the
 headers (``request_ack_ns``) come earlier and are no token. A request that the client held back
@@ -93,7 +95,18 @@ def _recognise(head: Head) -> str | None:
     known = any("benchmark_phase" in r["metadata"] or "credit_phase" in r["metadata"] for r in rows)
     if rows and 2 * len(rows) >= len(head.records) and (measured or known):
         return tr("metadata beside metrics with a value and a unit")
+    if _is_raw(head):
+        return tr("metadata beside what was sent and received")
     return tr("averages of a run") if _is_average(head) else None
+
+
+def _is_raw(head: Head) -> bool:
+    return any(
+        isinstance(r.get("metadata"), dict)
+        and "request_start_ns" in r["metadata"]
+        and {"start_perf_ns", "responses"} <= r.keys()
+        for r in head.records
+    )
 
 
 def _is_average(head: Head) -> bool:
@@ -207,6 +220,13 @@ def _convert(chunk: Raw) -> Batch:
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
+    if _is_raw(head):
+        raise InputError(
+            "the file holds what was sent and received, and no figures",
+            where=head.path,
+            why="its records have responses, but no metrics",
+            help="read profile_export.jsonl of the same run, which has the same requests",
+        )
     if _is_average(head):
         raise InputError(
             "the file holds the averages of a run, and no single request",

@@ -12,6 +12,7 @@ than a second, so that bursts within a second look as if they came at once.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -21,7 +22,7 @@ import polars as pl
 from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
-from ttftdoctor.reading import batch_of, prompts_of
+from ttftdoctor.reading import batch_of, page_of, pages, prompts_of
 from ttftdoctor.sources import Head, Shape
 from ttftdoctor.spans import not_streamed, status_by_error
 from ttftdoctor.table import Field
@@ -30,9 +31,15 @@ _TEXTS = (
     "schemaType", "timestamp", "region", "inferenceRegion", "requestId", "operation", "modelId",
     "input", "output", "requestMetadata", "errorCode",
 )  # fmt: skip
+#: Where an event of CloudWatch (of its API, or of a query) holds a record.
+_EVENT_TEXTS = ("message", "@message")
 _METRICS = "$.outputBodyJson[*]['amazon-bedrock-invocationMetrics']"
 _USAGE = "$.outputBodyJson.usage"
+#: Where a stream keeps the usage of Anthropic's models.
+_STREAMED_USAGE = "$.outputBodyJson[*].message.usage"
 _CALLS = ("converse", "conversestream", "invokemodel", "invokemodelwithresponsestream")
+#: Models that generate no text.
+_OTHERS = r"embed|rerank|image|canvas|reel|sonic|stable-|stability\."
 _SESSIONS = ("session_id", "sessionId", "session", "conversation_id", "conversationId")
 
 FIELDS = {
@@ -61,13 +68,41 @@ FIELDS = {
 }
 
 
+def _is_call(record: Mapping[str, Any]) -> bool:
+    return record.get("schemaType") == "ModelInvocationLog"
+
+
+def _in_event(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """The record inside the text of an event of CloudWatch, or nothing."""
+    text = record.get(name)
+    if not isinstance(text, str) or not text.lstrip().startswith("{"):
+        return {}
+    try:
+        inside = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return inside if isinstance(inside, dict) else {}
+
+
+def _wrapped(head: Head) -> str | None:
+    """The member of CloudWatch's events that holds the records; None where they stand alone."""
+    for _, records in pages(head, "events"):
+        for name in _EVENT_TEXTS:
+            if any(_is_call(_in_event(record, name)) for record in records):
+                return name
+    return None
+
+
 def _recognise(head: Head) -> str | None:
-    if any(record.get("schemaType") == "ModelInvocationLog" for record in head.records):
+    if any(map(_is_call, head.records)) or _wrapped(head) is not None:
         return tr("records of schemaType ModelInvocationLog")
     return None
 
 
-def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
+def _convert(raw: Raw, prompts: Prompts | None, event: str | None) -> Batch:
+    if event is not None:
+        raw.frame = raw.frame.with_columns(raw.text(event, f"$.{n}").alias(n) for n in _TEXTS)
+
     def count(column: str, *paths: str) -> pl.Expr:
         return pl.coalesce([raw.count(column, path, strict=False) for path in paths])
 
@@ -77,11 +112,21 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     said = count("input", "$.inputTokenCount")
     read = pl.coalesce(
         count("input", "$.cacheReadInputTokenCount"),
-        count("output", f"{_USAGE}.cacheReadInputTokens", f"{_USAGE}.cache_read_input_tokens"),
+        count(
+            "output",
+            f"{_USAGE}.cacheReadInputTokens",
+            f"{_USAGE}.cache_read_input_tokens",
+            f"{_STREAMED_USAGE}.cache_read_input_tokens",
+        ),
     )
     write = pl.coalesce(
         count("input", "$.cacheWriteInputTokenCount"),
-        count("output", f"{_USAGE}.cacheWriteInputTokens", f"{_USAGE}.cache_creation_input_tokens"),
+        count(
+            "output",
+            f"{_USAGE}.cacheWriteInputTokens",
+            f"{_USAGE}.cache_creation_input_tokens",
+            f"{_STREAMED_USAGE}.cache_creation_input_tokens",
+        ),
     )
     operation = raw.text("operation").str.to_lowercase()
     ttft = ms(f"{_METRICS}.firstByteLatency")
@@ -108,7 +153,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         },
         reject=pl.when((raw.text("schemaType") != "ModelInvocationLog").fill_null(True))
         .then(pl.lit("not_an_invocation"))
-        .when(~operation.is_in(_CALLS))
+        .when(~operation.is_in(_CALLS) | raw.text("modelId").str.contains(_OTHERS))
         .then(pl.lit("not_a_model_call")),
         set_aside=not_streamed(ttft, e2e),
     )
@@ -123,15 +168,23 @@ def _body(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    where = None
-    if any(isinstance(_body(record).get("messages"), list) for record in head.records):
+    where, event = None, None if any(map(_is_call, head.records)) else _wrapped(head)
+    unwrap = page_of(head, "events") if event else None
+    records = head.inner[unwrap] if unwrap else head.records
+    if event:
+        records = tuple(_in_event(record, event) for record in records)
+    if any(isinstance(_body(record).get("messages"), list) for record in records):
         where = Where(
             messages=Place("input", ("inputBodyJson", "messages")),
             system=Place("input", ("inputBodyJson", "system")),
             tools=Place("input", ("inputBodyJson", "tools")),
         )
     prompts = prompts_of(where, options)
-    return Plan(dict.fromkeys(_TEXTS, pl.String), partial(_convert, prompts=prompts))
+    return Plan(
+        dict.fromkeys(_TEXTS if event is None else (event,), pl.String),
+        partial(_convert, prompts=prompts, event=event),
+        unwrap=unwrap,
+    )
 
 
 READER = Reader(

@@ -84,7 +84,13 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
     llm = (raw.text("span_kind").str.to_lowercase() == "llm").fill_null(False)
     raw.frame = raw.frame.with_columns(llm.alias("llm"))
     span = raw.text("span_id")
-    e2e, ttft = raw.duration("duration", "ns"), seconds("time_to_first_token")
+    e2e = raw.duration("duration", "ns")
+    told = raw.duration("metadata", "ms", "$.time_to_first_token_ms", strict=False)
+    ttft = pl.coalesce(seconds("time_to_first_token"), pl.when(told >= 0).then(told))
+    aged = [count(f"ephemeral_{kept}_input_tokens") for kept in ("5m", "1h")]
+    aged_writes = pl.when(pl.any_horizontal(one.is_not_null() for one in aged)).then(
+        pl.sum_horizontal(aged)
+    )
     queue, said = seconds("time_in_queue"), count("input_tokens")
     why = pl.coalesce(raw.text("error"), raw.text("meta", "$['error.message']"))
     frame = raw.select(
@@ -99,7 +105,7 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
             "tenant": raw.text("ml_app"),
             "input_tokens": pl.when(said != 0).then(said),
             "cached_tokens": count("cache_read_input_tokens"),
-            "cache_write_tokens": count("cache_write_input_tokens"),
+            "cache_write_tokens": pl.coalesce(count("cache_write_input_tokens"), aged_writes),
             "output_tokens": count("output_tokens"),
             "reasoning_tokens": count("reasoning_output_tokens"),
             "ttft_us": ttft,

@@ -1,4 +1,4 @@
-"""NVIDIA Dynamo: the request trace of its frontend, and the frontend's own log as JSON lines.
+"""NVIDIA Dynamo: the request trace of its frontend, the frontend's own log, or its answers.
 
 The trace (``DYN_REQUEST_TRACE=1``) wraps each record into ``{"timestamp": ..., "event": {...}}``,
 except to some sinks; both are read, and packed segments too. A ``request_end`` record has the
@@ -6,8 +6,9 @@ figures (milliseconds from the arrival at the frontend) and chained hashes of th
 blocks; ``request_payload`` and tool records of the same request are passed over. Records without a
 session have no times at all. Older names of the schema are the same.
 
-The frontend's log (``DYN_LOGGING_JSONL=true``) has a ``request completed`` event a request, with
-the TTFT as a text and 0 tokens where no token came.
+The frontend's log, text or JSON lines (``DYN_LOGGING_JSONL=true``), has a ``request completed``
+event a request, with the TTFT as a text and 0 tokens where no token came. Answers have
+``nvext.timing`` where the client asked for it; of a stream, one chunk has it.
 
 ``prefill_wait_time_ms`` is the wait until the router sends the prompt to a worker: the worker's own
 queue is inside ``prefill_time_ms``. With routing by cache, ``cached_tokens`` is the router's
@@ -60,6 +61,8 @@ _LOG = (
     "prefill_worker_id",
 )  # fmt: skip
 _DONE = "request completed"
+_STAMP = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d))"
+_ANSWER = ("id", "object", "model", "usage", "nvext", "error")
 
 _TRACE_FIELDS = {
     "request_id": Field("x_request_id, request_id", "", mark("the client's id, or the frontend's")),
@@ -98,6 +101,26 @@ _LOG_FIELDS = {
     "streamed": Field("request_type", "", mark("stream or unary")),
     "vantage": Field("", "", mark("the frontend is a gateway before the workers"), "assumed"),
 }
+_ANSWER_FIELDS = {
+    "request_id": Field("id", "", mark("Dynamo's name")),
+    "start": Field(
+        "nvext.timing.request_received_ms", mark("ms since 1970"), mark("arrival at the frontend")
+    ),
+    "model": Field("model", "", mark("Dynamo's name")),
+    "input_tokens": Field("usage.prompt_tokens", "tokens", mark("cached ones are in it")),
+    "cached_tokens": Field(
+        "usage.prompt_tokens_details.cached_tokens", "tokens", mark("as the engine reported")
+    ),
+    "output_tokens": Field("usage.completion_tokens", "tokens", mark("Dynamo's name")),
+    "ttft_us": Field("nvext.timing.ttft_ms", "ms", mark("from the arrival at the frontend")),
+    "e2e_us": Field("nvext.timing.total_time_ms", "ms", mark("from the arrival at the frontend")),
+    "queue_us": Field(
+        "nvext.timing.prefill_wait_time_ms", "ms", mark("until the router sent it to a worker")
+    ),
+    "status": Field("error", "", mark("set where the call failed")),
+    "streamed": Field("object", "", mark("a chunk belongs to a stream")),
+    "vantage": _TRACE_FIELDS["vantage"],
+}
 _ESTIMATE = mark(
     "cached tokens of a Dynamo trace may be the router's estimate: what the worker reused is in "
     "the worker's own log"
@@ -116,7 +139,12 @@ def _fields_of(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _kind(head: Head) -> str:
+    if any(_DONE in line and " elapsed_ms=" in line for line in head.lines):
+        return "text"
     for record in head.records:
+        extension = record.get("nvext")
+        if isinstance(extension, Mapping) and isinstance(extension.get("timing"), Mapping):
+            return "answer"
         if str(_inner(record).get("schema", "")).startswith(_SCHEMAS):
             return "trace"
         fields = _fields_of(record)
@@ -129,6 +157,8 @@ def _recognise(head: Head) -> str | None:
     kinds = {
         "trace": mark("records of the schema dynamo.request.trace"),
         "log": mark("request completed events with elapsed_ms and request_type"),
+        "text": mark("request completed lines with elapsed_ms"),
+        "answer": mark("answers with nvext.timing"),
     }
     found = kinds.get(_kind(head))
     return None if found is None else tr(found)
@@ -136,8 +166,13 @@ def _recognise(head: Head) -> str | None:
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    if _kind(head) == "log":
+    kind = _kind(head)
+    if head.shape is Shape.TEXT:
+        return Plan({}, _from_text)
+    if kind == "log":
         return Plan(dict.fromkeys((*_LOG, "fields", "span"), pl.String), _from_log)
+    if kind == "answer":
+        return Plan(dict.fromkeys(_ANSWER, pl.String), _from_answers, whole=True)
     return Plan(_TRACE, _from_trace, whole=True)
 
 
@@ -214,6 +249,21 @@ def _from_trace(chunk: Raw) -> Batch:
     return Batch(frame, fields, tuple(notes))
 
 
+def _from_text(chunk: Raw) -> Batch:
+    """Lines of the log as text: the fields of the event and of its span are ``name=value``."""
+    text = pl.col("text").str
+    lines = chunk.frame.filter(text.contains(_DONE, literal=True))
+
+    def value(name: str) -> pl.Expr:
+        forms = (rf'\b{name}="([^"]*)"', rf"\b{name}=([^\s\",}}]+)")
+        return pl.coalesce(text.extract(form) for form in forms).alias(name)
+
+    told = [value(name) for name in _LOG if name not in ("message", "time", "timestamp")]
+    done = pl.when(text.contains(r"\selapsed_ms=\d")).then(pl.lit(_DONE)).alias("message")
+    rows = lines.select(LINE, done, text.extract(_STAMP).alias("time"), *told)
+    return _from_log(Raw(rows, chunk.options))
+
+
 def _from_log(chunk: Raw) -> Batch:
     places = [
         pl.coalesce(
@@ -254,10 +304,45 @@ def _from_log(chunk: Raw) -> Batch:
     return Batch(frame, {k: v for k, v in _LOG_FIELDS.items() if frame[k].count()}, ())
 
 
+def _from_answers(chunk: Raw) -> Batch:
+    # Of a stream, one chunk may have the times and another one the tokens.
+    of_stream = chunk.text("object").str.ends_with(".chunk").fill_null(False)
+    one = pl.coalesce("id", pl.col(LINE).cast(pl.String))
+    last = pl.when(of_stream).then(pl.col("usage").drop_nulls().last().over(one))
+    frame = chunk.frame.with_columns(pl.coalesce(last, "usage").alias("usage"))
+    raw = Raw(frame, chunk.options)
+    failed = raw.text("error").is_not_null()
+
+    def span(name: str) -> pl.Expr:
+        return raw.duration("nvext", "ms", f"$.timing.{name}")
+
+    frame = raw.select(
+        {
+            "request_id": raw.text("id"),
+            "start": raw.instant("nvext", "ms", "$.timing.request_received_ms"),
+            "model": raw.text("model"),
+            "input_tokens": raw.count("usage", "$.prompt_tokens"),
+            "cached_tokens": raw.count("usage", "$.prompt_tokens_details.cached_tokens"),
+            "output_tokens": raw.count("usage", "$.completion_tokens"),
+            "ttft_us": span("ttft_ms"),
+            "e2e_us": span("total_time_ms"),
+            "queue_us": span("prefill_wait_time_ms"),
+            "status": pl.when(failed).then(pl.lit("error")).otherwise(pl.lit("ok")),
+            # The frontend sees the first token of a worker whether or not it streams the answer.
+            "streamed": pl.when(of_stream).then(True),
+            "vantage": pl.lit("gateway"),
+        },
+        reject=pl.when(of_stream & raw.text("nvext", "$.timing").is_null()).then(
+            pl.lit("not_final")
+        ),
+    )
+    return Batch(frame, {k: v for k, v in _ANSWER_FIELDS.items() if frame[k].count()}, ())
+
+
 READER = Reader(
     name="dynamo",
     title="NVIDIA Dynamo request trace, or frontend log",
-    shapes=(Shape.JSON,),
+    shapes=(Shape.JSON, Shape.TEXT),
     recognise=_recognise,
     plan=_plan,
     lacks=mark(

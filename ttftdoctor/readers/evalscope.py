@@ -6,13 +6,16 @@ no latency. The first chunk may be one that only names the role. Tables of 2024 
 and ``n_chunks`` instead of gaps. ``response_messages`` (and ``request`` in old tables) hold pickled
 data: neither is ever read.
 
-The clock is the client's. Cached tokens and turns are known to the tool and not stored.
+The clock is the client's. Cached tokens and turns are known to the tool and not stored. The files
+beside the table (``benchmark_summary.json``, ``benchmark_percentile.json``) hold averages and
+percentiles, and are refused.
 """
 
 from __future__ import annotations
 
 import polars as pl
 
+from ttftdoctor.errors import InputError
 from ttftdoctor.language import mark, tr
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
@@ -45,7 +48,14 @@ FIELDS = {
 def _recognise(head: Head) -> str | None:
     if set(head.columns) >= _NEEDED:
         return tr("first_chunk_latency and success beside completed_time")
-    return None
+    return tr("averages of a run") if _is_average(head) else None
+
+
+def _is_average(head: Head) -> bool:
+    return any(
+        {"Percentiles", "Latency (s)"} <= r.keys() or "Time taken for tests (s)" in r
+        for r in head.records
+    )
 
 
 def _convert(raw: Raw) -> Batch:
@@ -74,7 +84,14 @@ def _convert(raw: Raw) -> Batch:
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    del head, options
+    del options
+    if _is_average(head):
+        raise InputError(
+            "the file holds the averages of a run, and no single request",
+            where=head.path,
+            why="its figures are averages or percentiles",
+            help="read benchmark_data.db of the same run",
+        )
     return Plan(dict.fromkeys(_TEXTS, pl.String), _convert)
 
 

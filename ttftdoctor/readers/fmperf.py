@@ -3,8 +3,8 @@
 ``duration_ms`` is the gap since the element before; that of ``response_idx`` 0 is the TTFT.
 ``timestamp`` is epoch nanoseconds at the token, so a request started a gap before its first one. A
 chunk of several tokens gives several elements with the same stamp. A stream that failed ends with
-``ok`` false. Elements after the grace window (``exclude``) are left out by the tool, and the
-request with them here.
+``ok`` false. Elements after the grace window (``exclude``) are left out by the tool: a request is,
+too, if its first token is one. ``results_widN`` of one worker is the list alone.
 
 The clock is the client's. Prompt tokens are not in the file; texts are never read.
 """
@@ -36,7 +36,7 @@ FIELDS = {
 
 
 def _recognise(head: Head) -> str | None:
-    for element in head.inner.get("results", ()):
+    for element in (*head.inner.get("results", ()), *head.records):
         if {"response_idx", "duration_ms", "request_idx"} <= element.keys():
             return tr("results with response_idx and duration_ms")
     return None
@@ -67,7 +67,8 @@ def _convert(raw: Raw) -> Batch:
             (pl.col("stamp") - pl.col("gap")).filter(first).first().alias("start"),
             pl.col("good").sum().cast(pl.Int64).alias("output_tokens"),
             pl.col("good").all(),
-            pl.col("late").any(),
+            # Of one that came before the end, later tokens are as they would be anyway.
+            pl.col("late").filter(first).first().fill_null(pl.col("late").any()),
         )
     )
     frame = requests.select(

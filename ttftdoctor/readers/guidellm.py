@@ -10,7 +10,8 @@ of the warm-up and cool-down stay in the lists although the report's own figures
 they count as load here, but their TTFT is set aside. What was cut off at the end of a run
 (``incomplete``) repeats the tokens that were asked for, not those that came, and is not used.
 ``queued`` is the load generator's own queue, before the clock starts, and may lie before the moment
-a request was due. Prompts, answers and request arguments are never read.
+a request was due. Prompts, answers and request arguments are never read. The CSV of a report holds
+averages and its YAML is not read: both are refused.
 """
 
 from __future__ import annotations
@@ -89,7 +90,24 @@ _OLD = {
 }
 
 
+def _other(head: Head) -> str | None:
+    """The form of a report that is no JSON."""
+    if head.shape is Shape.CSV:
+        first = head.columns[:4]
+        table = first[0] == "Run Info" or first == ("Type", "Run Id", "Id", "Name")
+        return "CSV" if table else None
+    if head.shape is not Shape.TEXT or not head.lines:
+        return None
+    if head.lines[0].startswith("Run Info,Run Info,"):
+        return "CSV"
+    kinds = ("type_: generative_benchmark", "type_: generative_request_stats")
+    found = any(line.lstrip(" -").startswith(kinds) for line in head.lines)
+    return "YAML" if found else None
+
+
 def _recognise(head: Head) -> str | None:
+    if (form := _other(head)) is not None:
+        return tr("a report as {form}", form=form)
     for benchmark in head.inner.get("benchmarks", ()):
         if isinstance(benchmark.get("benchmarks"), list):
             return tr("benchmarks inside benchmarks, with results")
@@ -103,6 +121,13 @@ def _recognise(head: Head) -> str | None:
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
+    if (form := _other(head)) is not None:
+        raise InputError(
+            "a GuideLLM report is read as JSON only",
+            where=head.path,
+            why=f"this one is {form}",
+            help="run guidellm again with --output-path benchmarks.json",
+        )
     benchmarks = head.inner.get("benchmarks", ())
     old = any(isinstance(b.get("benchmarks"), list) for b in benchmarks)
     if not old and not any("requests" in b for b in benchmarks):
@@ -154,7 +179,9 @@ def _requests(outer: Mapping[str, Any], *, old: bool) -> pl.DataFrame:
     parts = [pl.DataFrame(schema=_ROW)]
     for number, (run, told, lists) in enumerate(_runs(outer, old=old)):
         named = (*(_at(told, path) for path in _MODEL), _at(outer, "args.model"))
-        trimmed = any(_at(run, name) for name in ("warmup_duration", "cooldown_duration"))
+        told_of = [_at(run, name) for name in ("warmup_duration", "cooldown_duration")]
+        # Newer reports that do not say are about their window all the same.
+        trimmed = any(told_of) or (told_of == [None, None] and _at(outer, "metadata") is not None)
         same = {
             "run": number,
             "model": next((name for name in named if isinstance(name, str)), None),
@@ -239,7 +266,7 @@ def _convert(rows: Raw, *, old: bool) -> Batch:
 READER = Reader(
     "guidellm",
     "GuideLLM benchmark reports",
-    (Shape.JSON,),
+    (Shape.JSON, Shape.CSV, Shape.TEXT),
     _recognise,
     _plan,
     lacks=mark(

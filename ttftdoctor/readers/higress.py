@@ -55,7 +55,17 @@ def _convert(raw: Raw) -> Batch:
     def count(name: str) -> pl.Expr:
         return raw.count("ai_log", f"$.{name}", strict=False)
 
-    said, read = count("input_token"), count("cached_tokens")
+    details = {
+        name: raw.text("ai_log", f"$.{name}")
+        for name in ("input_token_details", "output_token_details")
+    }
+    raw.frame = raw.frame.with_columns(text.alias(name) for name, text in details.items())
+
+    def detail(side: str, name: str) -> pl.Expr:
+        return raw.count(f"{side}_token_details", f"$.{name}", strict=False)
+
+    said = count("input_token")
+    read = pl.coalesce(count("cached_tokens"), detail("input", "cached_tokens"))
     ttft = raw.duration("ai_log", "ms", "$.llm_first_token_duration", strict=False)
     ttft = pl.when(ttft > 0).then(ttft)
     e2e = pl.coalesce(
@@ -74,7 +84,9 @@ def _convert(raw: Raw) -> Batch:
             "input_tokens": whole_prompt(said, read),
             "cached_tokens": read,
             "output_tokens": count("output_token"),
-            "reasoning_tokens": count("reasoning_tokens"),
+            "reasoning_tokens": pl.coalesce(
+                count("reasoning_tokens"), detail("output", "reasoning_tokens")
+            ),
             "ttft_us": ttft,
             "e2e_us": e2e,
             "streamed": pl.when(kind.is_in(["stream", "normal"])).then(kind == "stream"),

@@ -4,7 +4,8 @@ One document with traces under ``data``; stamps and durations are microseconds, 
 are the attributes it was sent with: the GenAI conventions of every generation, OpenInference,
 Vercel's ``ai.*``. Each span is a row; spans that are no call of a model are turned away by name,
 and of two nested calls the outer one is. A first token is a tag in seconds (``gen_ai.*``) or ms
-(``ttft_ms``, Vercel's), or the time of a log with the name of a first-token event.
+(``ttft_ms``, Vercel's), or the time of a log with the name of a first-token event. Spans of vLLM
+and SGLang are the server's own; SGLang's ``time_in_model_prefill`` begins before its queue.
 
 It cannot tell: what the instrumentation does not send (often the first token and cached tokens),
 and which spans were sampled away. int64 tags beyond 2^53 come as text, which is read alike.
@@ -25,7 +26,7 @@ from ttftdoctor.table import LINE, Field
 
 #: Which tags mean what; the first that is there counts.
 NAMES: dict[str, tuple[str, ...]] = {
-    "request_id": ("gen_ai.request.id", "gen_ai.response.id"),
+    "request_id": ("gen_ai.request.id", "rid", "gen_ai.response.id"),
     "session_id": (
         "gen_ai.conversation.id", "session.id", "langfuse.session.id",
         "ai.telemetry.metadata.sessionId", "traceloop.association.properties.session_id",
@@ -39,16 +40,18 @@ NAMES: dict[str, tuple[str, ...]] = {
         "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
         "llm.token_count.prompt", "ai.usage.inputTokens", "ai.usage.promptTokens", "input_tokens",
     ),
+    "fresh_tokens": ("ai.usage.inputTokenDetails.noCacheTokens",),
     "cached_tokens": (
         "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.cached_tokens",
-        "llm.token_count.prompt_details.cache_read", "ai.usage.cachedInputTokens",
-        "cache_read_tokens",
+        "llm.token_count.prompt_details.cache_read", "ai.usage.inputTokenDetails.cacheReadTokens",
+        "ai.usage.cachedInputTokens", "cache_read_tokens",
     ),
     "cache_write_tokens": (
         "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
         "gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.details.cache_write_tokens",
-        "llm.token_count.prompt_details.cache_write", "cache_creation_tokens",
+        "gen_ai.usage.cache_write_input_tokens", "llm.token_count.prompt_details.cache_write",
+        "ai.usage.inputTokenDetails.cacheWriteTokens", "cache_creation_tokens",
     ),
     "output_tokens": (
         "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
@@ -65,16 +68,32 @@ NAMES: dict[str, tuple[str, ...]] = {
         "ai.stream.msToFirstChunk",
     ),
     "queue_us": ("gen_ai.latency.time_in_queue",),
+    "prefill_us": ("gen_ai.latency.time_in_model_prefill",),
+    "decode_us": ("gen_ai.latency.time_in_model_decode",),
+    "total_tokens": (
+        "gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total",
+    ),
+    "resends": ("http.request.resend_count",),
+    "attempts": ("attempt",),
+    "scope": ("otel.scope.name", "otel.library.name"),
     "streamed": ("gen_ai.request.stream", "gen_ai.is_streaming", "llm.is_streaming"),
     "operation": ("gen_ai.operation.name", "llm.request.type"),
     "kind": ("openinference.span.kind", "langfuse.observation.type", "span.type"),
     "workflow": ("traceloop.span.kind",),
+    "module": ("module",),
+    "finish": ("gen_ai.response.finish_reasons",),
     "error": ("error.type", "http.response.status_code"),
     "failed": ("error", "otel.status_code"),
 }  # fmt: skip
 _WANTED = sorted({name for names in NAMES.values() for name in names})
 _MS = ("ttft_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
-_OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
+_OPERATIONS = (
+    "chat", "generate_content", "text_completion", "completion",
+    # LiteLLM names the call it serves, Semantic Kernel the service.
+    "acompletion", "atext_completion", "responses", "aresponses", "anthropic_messages",
+    "agenerate_content", "generate_content_stream", "agenerate_content_stream",
+    "chat.completions", "text.completions",
+)  # fmt: skip
 _KINDS = ("llm", "generation", "llm_request")
 _EVENTS = ("First Token Stream Event", "ai.stream.firstChunk", "mlflow.chunk.item.0")
 
@@ -90,7 +109,13 @@ _SPAN = {
     "tags": _TAGS,
     "logs": pl.List(pl.Struct({"timestamp": pl.String(), "fields": _TAGS})),
 }
-_SCHEMA: dict[str, Any] = {"spans": pl.List(pl.Struct(_SPAN))}
+_SCHEMA: dict[str, Any] = {
+    "spans": pl.List(pl.Struct(_SPAN)),
+    # Elasticsearch holds a document a span, which its own exports wrap.
+    **_SPAN,
+    "_source": pl.Struct(_SPAN),
+}
+_NAMED = {"traceID", "spanID", "operationName"}
 
 
 def _recognise(head: Head) -> str | None:
@@ -98,18 +123,28 @@ def _recognise(head: Head) -> str | None:
         for record in records:
             spans = record.get("spans")
             first = spans[0] if isinstance(spans, list) and spans else None
-            if isinstance(first, dict) and {"traceID", "spanID", "operationName"} <= first.keys():
+            if isinstance(first, dict) and first.keys() >= _NAMED:
                 return tr(
                     "traces with spans that have traceID and operationName{where}", where=where
                 )
+    for record in head.records:
+        inside = record.get("_source", record)
+        if isinstance(inside, dict) and inside.keys() >= _NAMED | {"startTime", "tags"}:
+            return tr("spans with traceID, spanID and operationName")
     return None
 
 
 def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
     """One row a span with its wanted tags as text columns; a trace without spans stays."""
+    bare = pl.struct(*_SPAN)
+    alone = pl.coalesce(
+        pl.when(pl.col("spanID").is_not_null()).then(bare),
+        pl.when(pl.col("_source").struct.field("spanID").is_not_null()).then(pl.col("_source")),
+    )
     spans = (
-        frame.select(LINE, pl.col("spans").alias("span"))
+        frame.select(LINE, pl.col("spans").alias("span"), alone.alias("alone"))
         .explode("span", empty_as_null=True)
+        .select(LINE, pl.coalesce("span", "alone").alias("span"))
         .with_columns(pl.col("span").is_not_null().alias("real"))
         .unnest("span")
         .with_row_index("row")
@@ -166,10 +201,23 @@ def _convert(chunk: Raw) -> Batch:
     said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
     # Claude Code's own span counts fresh tokens only.
     claude = pl.col("operationName").str.starts_with("claude_code.").fill_null(False)
+    converse = text("scope").str.contains("(?i)bedrock") & pl.col("operationName").str.contains(
+        "(?i)converse"
+    )
+    cache, made = read.fill_null(0) + write.fill_null(0), count("output_tokens")
+    beside = (cache > 0) & (count("total_tokens") == said + cache + made)
+    apart = pl.any_horizontal(claude, converse, beside)
+    leaf = pl.col("operationName").str.contains(r"^ai\..*\.do(Stream|Generate)\b")
+    wraps = pl.col("operationName").str.contains(r"^ai\.(generate|stream|embed|toolCall)") & ~leaf
     kind, operation = text("kind").str.to_lowercase(), text("operation")
+    measured = said.is_not_null() | text("ttft_us").is_not_null()
+    sglang = ((text("module") == "sglang::request") & measured).fill_null(False)
+    vllm = (pl.col("operationName") == "llm_request").fill_null(False) & measured & kind.is_null()
     calls = (
-        pl.when(~pl.col("real") | text("workflow").is_not_null())
+        pl.when(~pl.col("real") | text("workflow").is_not_null() | wraps)
         .then(False)
+        .when(vllm | sglang)
+        .then(True)
         .when(kind.is_not_null())
         .then(kind.is_in(_KINDS))
         .when(operation.is_not_null())
@@ -181,6 +229,15 @@ def _convert(chunk: Raw) -> Batch:
     start, e2e = raw.instant("startTime", "us"), raw.duration("duration", "us")
     first = raw.instant("first_token", "us", strict=False)
     ttft = pl.coalesce(duration("ttft_us"), first - start)
+
+    server = vllm | sglang
+    # The span of an engine beside that of its client is kept: they are two clocks.
+    parent = pl.when(~server).then(pl.col("parent"))
+
+    def within(value: pl.Expr) -> pl.Expr:
+        # An engine that never scheduled a request reports nonsense from its monotonic clock.
+        return pl.when((value >= 0) & (value <= pl.coalesce(e2e, value))).then(value)
+
     failed = text("failed").str.to_lowercase().is_in(["true", "error"]).fill_null(False)
     frame = raw.select(
         {
@@ -189,28 +246,39 @@ def _convert(chunk: Raw) -> Batch:
             "start": start,
             "model": text("model"),
             "route": text("route"),
-            "input_tokens": whole_prompt(said, read, write, apart=claude),
+            "input_tokens": pl.coalesce(
+                count("fresh_tokens") + cache, whole_prompt(said, read, write, apart=apart)
+            ),
             "cached_tokens": read,
             "cache_write_tokens": write,
-            "output_tokens": count("output_tokens"),
+            "output_tokens": made,
             "reasoning_tokens": count("reasoning_tokens"),
             "ttft_us": pl.when(ttft >= 0).then(ttft),
             "e2e_us": e2e,
-            "queue_us": duration("queue_us"),
-            "status": pl.when(failed).then(failure(text("error"))).otherwise(pl.lit("ok")),
-            "streamed": pl.coalesce([raw.boolean(n) for n in have["streamed"]] or pl.lit(None)),
-            "vantage": pl.lit("client"),
+            "queue_us": within(duration("queue_us")),
+            "prefill_us": pl.when(~sglang).then(within(duration("prefill_us"))),
+            "decode_us": within(duration("decode_us")),
+            "status": pl.when(failed)
+            .then(failure(text("error")))
+            .when(text("finish").str.contains("abort"))
+            .then(pl.lit("aborted"))
+            .otherwise(pl.lit("ok")),
+            "attempts": pl.coalesce(count("resends") + 1, count("attempts")),
+            "streamed": pl.when(pl.col("operationName").str.contains(r"\.doGenerate\b"))
+            .then(False)
+            .otherwise(pl.coalesce([raw.boolean(n) for n in have["streamed"]] or pl.lit(None))),
+            "vantage": pl.when(server).then(pl.lit("server")).otherwise(pl.lit("client")),
         },
         reject=pl.coalesce(
             no_span,
-            turned_away(raw.frame, pl.col("calls"), raw.text("spanID"), pl.col("parent")),
+            turned_away(raw.frame, pl.col("calls"), raw.text("spanID"), parent),
         ),
         set_aside=no_first_token(ttft, e2e),
     )
     fields = {
         column: Field(", ".join(names), "", mark("the conventions' names of it"))
         for column, names in have.items()
-        if names and column in frame.columns
+        if names and column in frame.columns and frame[column].count()
     }
     fields["request_id"] = Field("spanID", "", mark("the span's own id, where no request has one"))
     fields["start"] = Field("startTime", "us", mark("Jaeger's name"))
@@ -218,7 +286,9 @@ def _convert(chunk: Raw) -> Batch:
     if "ttft_us" not in fields:
         fields["ttft_us"] = Field("logs", "us", mark("first-token event less start"), "derived")
     fields["status"] = Field("error, otel.status_code", "", mark("tags of a span that failed"))
-    fields["vantage"] = Field("", "", mark("spans of an instrumented client"), "assumed")
+    fields["vantage"] = Field(
+        "operationName", "", mark("engines write their own spans"), "inferred"
+    )
     return batch_of(frame, fields, raw=raw)
 
 

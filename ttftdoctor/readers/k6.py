@@ -1,14 +1,15 @@
-"""k6: the points of ``--out json``, where the test measures first tokens by a metric of its own.
+"""k6: the points of ``--out json`` or ``csv``, where a test measures first tokens on its own.
 
 k6 itself cannot see the pieces of a stream: ``http_req_waiting`` ends with the first byte, which is
 the headers or a chunk that names the role, and is never used. A test must add a ``Trend`` whose
 name has ``ttft`` or ``first_token`` in it. Each of its points is one request; others belong to it
-by a tag ``request_id``, or by the tags ``vu`` and ``iter``. Points of one metric with the same tags
-are told apart by their order.
+by a tag ``request_id``, or by ``vu`` and ``iter``, which are tags or, in newer versions, metadata.
+Points of one metric with the same tags are told apart by their order. In CSV, tags without a column
+of their own are in ``extra_tags`` (``a=1&b=2``).
 
 A point is stamped when it was added, at the end of an answer, so a request started its duration
-before. A metric declared as time is in ms; for another, the unit is that of its name
-(``ttft_seconds``), or ms. The clock is the client's.
+before (CSV has whole seconds, if it is not told otherwise). A metric declared as time is in ms; for
+another, the unit is that of its name (``ttft_seconds``), or ms. The clock is the client's.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ttftdoctor.table import LINE, Field
 from ttftdoctor.units import UNIT_WORDS
 
 _TEXTS = ("type", "metric", "data")
+_TAGS = ("request_id", "vu", "iter", "status", "expected_response", "model")
+_COLUMNS = ("metric_name", "timestamp", "metric_value")
 #: Canonical column to the pattern of metrics that mean it.
 _MEANT = {
     "ttft_us": r"(?i)ttft|first_?token",
@@ -45,6 +48,8 @@ def _is_row(record: Mapping[str, Any]) -> bool:
 
 
 def _recognise(head: Head) -> str | None:
+    if set(head.columns) >= set(_COLUMNS):
+        return tr("metric_name, timestamp and metric_value of points")
     if head.records and 2 * sum(map(_is_row, head.records)) >= len(head.records):
         return tr("lines of type Metric and Point")
     return None
@@ -63,37 +68,80 @@ def _unit(metric: str, declared: set[str], options: Options) -> tuple[str, str]:
     return "ms", mark("as k6 keeps its own times")
 
 
+#: What k6 measures of each call, of a model or not.
+_OWN = "http_req_duration"
+
+
 def _points(raw: Raw) -> pl.DataFrame:
     """One row a point, with what tells requests apart."""
-    tag = {name: raw.text("data", f"$.tags.{name}") for name in ("request_id", "vu", "iter")}
-    walk = pl.concat_str([tag["vu"], tag["iter"]], separator="/")
+    columns = _from_columns(raw) if raw.has("metric_name") else _from_objects(raw)
+    walk = pl.concat_str([columns["vu"], columns["iter"]], separator="/")
     points = raw.frame.select(
         LINE,
-        raw.text("metric").alias("metric"),
-        pl.coalesce(tag["request_id"], walk).alias("key"),
-        tag["request_id"].alias("request_id"),
-        raw.text("data", "$.value").alias("value"),
-        raw.text("data", "$.time").alias("time"),
-        raw.text("data", "$.tags.status").alias("status"),
-        raw.text("data", "$.tags.expected_response").alias("expected"),
-        raw.text("data", "$.tags.model").alias("model"),
-    ).filter(raw.frame["type"] == "Point")
+        pl.coalesce(columns["request_id"], walk).alias("key"),
+        *(column.alias(name) for name, column in columns.items()),
+    )
+    if raw.has("type"):
+        points = points.filter(raw.frame["type"] == "Point")
     return points.with_columns(pl.int_range(pl.len()).over("metric", "key").alias("nth"))
+
+
+def _from_objects(raw: Raw) -> dict[str, pl.Expr]:
+    return {
+        "metric": raw.text("metric"),
+        "value": raw.text("data", "$.value"),
+        "time": raw.text("data", "$.time"),
+        **{
+            name: pl.coalesce(
+                raw.text("data", f"$.{place}.{name}") for place in ("tags", "metadata")
+            )
+            for name in _TAGS
+        },
+    }
+
+
+def _from_columns(raw: Raw) -> dict[str, pl.Expr]:
+    return {
+        "metric": raw.text("metric_name"),
+        "value": raw.text("metric_value"),
+        "time": raw.text("timestamp"),
+        **{
+            name: pl.coalesce(
+                raw.text(name),
+                *(
+                    raw.text(place).str.extract(rf"(?:^|&){name}=([^&]+)", 1)
+                    for place in ("extra_tags", "metadata")
+                ),
+            )
+            for name in _TAGS
+        },
+    }
+
+
+def _declared(raw: Raw) -> set[str]:
+    """Metrics that are said to be times."""
+    if not (raw.has("type") and raw.has("data")):
+        return set()
+    said = raw.frame.filter(raw.frame["type"] == "Metric")
+    times = said.filter(pl.col("data").str.json_path_match("$.contains") == "time")
+    return set(times["metric"].drop_nulls().to_list())
 
 
 def _pick(points: pl.DataFrame, pattern: str) -> str | None:
     """The metric that is meant: of several, the one with the shortest name."""
-    names = points.filter(pl.col("metric").str.contains(pattern))["metric"].unique().to_list()
+    found = points.filter(pl.col("metric").str.contains(pattern))["metric"]
+    counts = dict(found.value_counts().iter_rows())
+    most = max((n for name, n in counts.items() if name != _OWN), default=0)
+    # A name that hardly occurs is that of a damaged line.
+    least = max(most / 10, counts.get(_OWN, 0) / 1000)
+    names = [name for name, n in counts.items() if n >= least]
     # k6's own duration counts only where the test measures none.
-    return min(names, key=lambda n: (n == "http_req_duration", len(n), n), default=None)
+    return min(names, key=lambda n: (n == _OWN, len(n), n), default=None)
 
 
 def _convert(raw: Raw, options: Options) -> Batch:
     points = _points(raw)
-    timed = raw.frame.filter(raw.frame["type"] == "Metric").filter(
-        pl.col("data").str.json_path_match("$.contains") == "time"
-    )
-    declared = set(timed["metric"].drop_nulls().to_list())
+    declared = _declared(raw)
     metrics = {name: _pick(points, pattern) for name, pattern in _MEANT.items()}
     rows = points.filter(pl.col("metric") == (metrics["ttft_us"] or ""))
     for name, metric in metrics.items():
@@ -108,7 +156,7 @@ def _convert(raw: Raw, options: Options) -> Batch:
     units = {n: _unit(metrics[n] or "", declared, options) for n in ("ttft_us", "e2e_us")}
     e2e = made.duration("e2e_us", units["e2e_us"][0], strict=False)
     code = made.text("status").cast(pl.Int64, strict=False)
-    bad = (code >= 400) | (code == 0) | ~made.boolean("expected")
+    bad = (code >= 400) | (code == 0) | ~made.boolean("expected_response")
     frame = made.select(
         {
             "request_id": made.text("request_id"),
@@ -148,15 +196,16 @@ def _convert(raw: Raw, options: Options) -> Batch:
 
 
 def _plan(head: Head, options: Options) -> Plan:
-    del head
+    table = (*_COLUMNS, "extra_tags", "metadata", *_TAGS)
+    names = _TEXTS if head.shape is Shape.JSON else table
     convert = partial(_convert, options=options)
-    return Plan(dict.fromkeys(_TEXTS, pl.String), convert, whole=True)
+    return Plan(dict.fromkeys(names, pl.String), convert, whole=True)
 
 
 READER = Reader(
     "k6",
-    "k6 points (--out json) with a first-token metric",
-    (Shape.JSON,),
+    "k6 points (--out json or csv) with a first-token metric",
+    (Shape.JSON, Shape.CSV),
     _recognise,
     _plan,
     lacks=mark(

@@ -42,7 +42,10 @@ _WRITE = ("input_cache_creation", "input_cache_write", "cache_creation_input_tok
 _WRITE_BY_AGE = ("input_cache_creation_5m", "input_cache_creation_1h")
 _REASONING = ("output_reasoning_tokens", "output_reasoning")
 #: Seconds from the start, where the stamp of the first token was not filled in.
-_CHUNK = "$.attributes['gen_ai.response.time_to_first_chunk']"
+_CHUNKS = (
+    "$.attributes['gen_ai.response.time_to_first_chunk']",
+    "$.attributes['gen_ai.client.operation.time_to_first_chunk']",
+)
 
 FIELDS = {
     "request_id": Field("id", "", mark("Langfuse's name")),
@@ -117,7 +120,8 @@ def _convert(raw: Raw, prompts: Prompts | None, pairs: bool) -> Batch:
         raw.instant("completionStartTime", strict=False),
         raw.instant("completion_start_time", strict=False),
     )
-    ttft = pl.coalesce(first - start, raw.duration("metadata", "s", _CHUNK, strict=False))
+    told = (raw.duration("metadata", "s", path, strict=False) for path in _CHUNKS)
+    ttft = pl.coalesce(first - start, *told)
     name = raw.text("id")
     again = outdated(raw.frame, name, pl.coalesce(end, start))
     raw.frame = raw.frame.with_columns(again.alias("again"))

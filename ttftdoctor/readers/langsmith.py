@@ -30,12 +30,17 @@ _TEXTS = (
 _PAGES = ("runs", "data")
 _SESSIONS = ("session_id", "thread_id", "conversation_id")
 _USAGE = "$.metadata.usage_metadata"
+_MODELS = (
+    "$.metadata.ls_model_name", "$.invocation_params.model", "$.invocation_params.model_name",
+)  # fmt: skip
 
 FIELDS = {
     "request_id": Field("id", "", mark("LangSmith's name")),
     "session_id": Field("extra.metadata, thread_id", "", mark("the conversation of the metadata")),
     "start": Field("start_time", "", mark("LangSmith's name")),
-    "model": Field("extra.metadata.ls_model_name", "", mark("LangSmith's name")),
+    "model": Field(
+        "extra.metadata.ls_model_name, extra.invocation_params", "", mark("LangSmith's names")
+    ),
     "tenant": Field("session_id, project_id", "", mark("the project, by LangSmith's name for it")),
     "input_tokens": Field(
         "prompt_tokens", "tokens", mark("cached ones included, as LangChain counts")
@@ -86,7 +91,14 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     ttft = first - start
     said, made = count("prompt_tokens", "input_tokens"), count("completion_tokens", "output_tokens")
     read = detail("prompt", "cache_read", "input_token_details.cache_read")
-    write = detail("prompt", "cache_creation", "input_token_details.cache_creation")
+    # LangChain counts no writes at all where it counts them by how long they are kept.
+    aged = [
+        detail("prompt", name, f"input_token_details.{name}")
+        for name in ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
+    ]
+    written = detail("prompt", "cache_creation", "input_token_details.cache_creation")
+    by_age = pl.sum_horizontal(aged)
+    write = pl.when(by_age > written.fill_null(0)).then(by_age).otherwise(written)
     name = raw.text("id")
     calls = (raw.text("run_type").str.to_lowercase() == "llm").fill_null(False)
     again = outdated(raw.frame, name, pl.coalesce(end, start))
@@ -107,7 +119,7 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
                 raw.text("thread_id"),
             ),
             "start": start,
-            "model": raw.text("extra", "$.metadata.ls_model_name"),
+            "model": pl.coalesce(raw.text("extra", path) for path in _MODELS),
             "tenant": pl.coalesce(raw.text("session_id"), raw.text("project_id")),
             "input_tokens": whole_prompt(said, read, write),
             "cached_tokens": read,

@@ -32,7 +32,10 @@ _OLD_SLOT = r"(?:id_slot|slot_id)\"?[=:]\s*(-?\d+)"
 _OLD_TASK = r"(?:id_task|task_id)\"?[=:]\s*(-?\d+)"
 _CLOCK = r"(?:^|\s)(\d+)\.(\d\d)\.(\d{3})\.(\d{3})\s"
 _EPOCH = r"\btimestamp\"?[=:]\s*(\d{9,11})\b"
-_BOOT = r"(?:\]|:|\"msg\":\s?\")\s*(?:initializing\b|model loaded|HTTP server listening)|^# spawn "
+_BOOT = (
+    r"(?:\]|:|\"msg\":\s?\")\s*(?:initializing\b|model loaded|(?:HTTP )?server (?:is )?listening)"
+    r"|^# spawn "
+)
 #: A line without any of these words says nothing we use.
 _WORDS = (
     "task", " time ", "initializing", "model loaded", "loading model", "listening", "# spawn",
@@ -99,7 +102,7 @@ def _plan(head: Head, options: Options) -> Plan:
         return Plan(dict.fromkeys(fields, pl.String), _from_log_records, whole=True)
     fields = (
         "timings", "usage", "id", "id_slot", "object", "model", "created", "system_fingerprint",
-        "tokens_evaluated",
+        "tokens_evaluated", "stop",
     )  # fmt: skip
     return Plan(dict.fromkeys(fields, pl.String), _from_timings, whole=True)
 
@@ -219,7 +222,19 @@ def _events(lines: pl.DataFrame) -> pl.DataFrame:
         .alias("model"),
         pl.col("text").str.extract(r"\bbuild(?::? |\"?[=:]\s?)(\d+)\b").alias("build"),
         pl.col("boot").cum_sum().alias("generation"),
-    )
+    ).with_columns(_restarted().alias("generation"))
+
+
+def _restarted() -> pl.Expr:
+    """The number of the server start, also where the log does not show one.
+
+    A number that was launched before, and is less than the last one, is that of another start.
+    """
+    launch, number = pl.col("launch").fill_null(False), pl.when("launch").then(pl.col("task"))
+    again = launch & (launch.cum_sum().over("generation", "task") > 1)
+    last = number.forward_fill().shift(1).over("generation")
+    hidden = again & (pl.col("task") <= last).fill_null(False)
+    return pl.col("generation") + hidden.cum_sum()
 
 
 def _clocked(events: pl.DataFrame) -> tuple[pl.DataFrame, str]:
@@ -539,7 +554,7 @@ def _from_timings(raw: Raw) -> Batch:
     processed = raw.text("timings", "$.prompt_n")
     frame = raw.frame.with_columns(processed.is_not_null().alias("_timed"))
     # Of a stream, the chunk with the timings is the request; with timings on every chunk, the last.
-    chunk = (pl.col("object") == "chat.completion.chunk").fill_null(False)
+    chunk = pl.col("object").is_in(["chat.completion.chunk", "text_completion"]).fill_null(False)
     streamed = chunk & pl.col("id").is_not_null()
     frame = frame.with_columns(
         pl.when(streamed)
@@ -585,7 +600,11 @@ def _from_timings(raw: Raw) -> Batch:
         "decode_us": decode,
         "vantage": pl.lit("server"),
     }
-    without = pl.when(~pl.col("_timed")).then(pl.lit("no_timings"))
+    # The pieces of a native stream have no id.
+    piece = (~raw.boolean("stop")).fill_null(False)
+    without = (
+        pl.when(~pl.col("_timed")).then(pl.lit("no_timings")).when(piece).then(pl.lit("not_final"))
+    )
     fields: dict[str, Field] = {
         "ttft_us": Field(
             "timings.prompt_ms",

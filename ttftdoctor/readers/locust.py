@@ -27,6 +27,8 @@ _LINE = (
 _START = "Response received: total "
 _AVERAGES = {"Request Count", "Failure Count", "Median Response Time"}
 _HISTORY = {"Timestamp", "User Count", "Total Request Count"}
+#: How the headers of both begin; further columns are named after percentiles.
+_HEADERS = ("Type,Name,Request Count,", "Timestamp,User Count,Type,Name,")
 _SAME_US = 1000
 
 FIELDS = {
@@ -42,17 +44,24 @@ _NOTE = mark("the console log has no start times: load at arrival cannot be told
 
 
 def _recognise(head: Head) -> str | None:
+    if _is_average(head):
+        return tr("a table of Locust's statistics")
     if head.shape is Shape.CSV:
-        columns = set(head.columns)
-        averages = columns >= _AVERAGES or columns >= _HISTORY
-        return tr("a table of Locust's statistics") if averages else None
+        return None
     found = any(_START in line for line in head.lines)
     return tr("lines of Response received: total ... first token") if found else None
 
 
+def _is_average(head: Head) -> bool:
+    if head.shape is Shape.TEXT:
+        return bool(head.lines) and head.lines[0].replace('"', "").startswith(_HEADERS)
+    columns = set(head.columns)
+    return columns >= _AVERAGES or columns >= _HISTORY
+
+
 def _plan(head: Head, options: Options) -> Plan:
     del options
-    if head.shape is Shape.CSV:
+    if _is_average(head):
         raise InputError(
             "the file holds Locust's averages, and no single request",
             where=head.path,

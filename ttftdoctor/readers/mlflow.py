@@ -24,6 +24,7 @@ from ttftdoctor.table import LINE, Field
 
 _USAGE = "mlflow.chat.tokenUsage"
 _MODELS = ("mlflow.llm.model", "mlflow.chat.model", "model")
+_INPUTS = "mlflow.spanInputs"
 _FIRST_CHUNK = "mlflow.chunk.item.0"
 _KINDS = ("CHAT_MODEL", "LLM")
 
@@ -35,9 +36,12 @@ def _texts(*names: str) -> dict[str, pl.DataType]:
 _SPAN = pl.Struct(
     {
         **_texts("span_id", "parent_span_id", "start_time_unix_nano", "end_time_unix_nano"),
-        "events": pl.List(pl.Struct(_texts("name", "time_unix_nano"))),
+        # As releases before 3.2 wrote them.
+        **_texts("parent_id", "start_time", "end_time", "status_code", "status_message"),
+        "context": pl.Struct(_texts("span_id")),
+        "events": pl.List(pl.Struct(_texts("name", "time_unix_nano", "timestamp"))),
         "status": pl.Struct(_texts("code", "message")),
-        "attributes": pl.Struct(_texts("mlflow.spanType", _USAGE, *_MODELS)),
+        "attributes": pl.Struct(_texts("mlflow.spanType", _USAGE, *_MODELS, _INPUTS)),
     }
 )
 _SCHEMA: dict[str, Any] = {"info": pl.String, "data": pl.Struct({"spans": pl.List(_SPAN)})}
@@ -68,18 +72,29 @@ def _recognise(head: Head) -> str | None:
             data = record.get("data")
             spans = data.get("spans") if isinstance(data, dict) else None
             first = spans[0] if isinstance(spans, list) and spans else None
-            if "info" in record and isinstance(first, dict) and "start_time_unix_nano" in first:
+            if not isinstance(first, dict) or "info" not in record:
+                continue
+            if "start_time" in first and "context" in first:
+                return tr("info and data.spans with start_time and context{where}", where=where)
+            if "start_time_unix_nano" in first:
                 return tr("info and data.spans with start_time_unix_nano{where}", where=where)
     return None
 
 
 def _flatten(raw: Raw) -> pl.DataFrame:
     """One row a span; a trace without spans stays."""
-    session = raw.text("info", "$.trace_metadata['mlflow.trace.session']")
+    session = pl.coalesce(
+        raw.text("info", f"$.{place}['mlflow.trace.session']")
+        for place in ("trace_metadata", "request_metadata")
+    )
     event = pl.element().struct
     first = (
         pl.col("events")
-        .list.eval(pl.when(event.field("name") == _FIRST_CHUNK).then(event.field("time_unix_nano")))
+        .list.eval(
+            pl.when(event.field("name") == _FIRST_CHUNK).then(
+                pl.coalesce(event.field("time_unix_nano"), event.field("timestamp"))
+            )
+        )
         .list.drop_nulls()
         .list.first()
     )
@@ -97,9 +112,17 @@ def _flatten(raw: Raw) -> pl.DataFrame:
             first.alias("first_chunk"),
             attribute.field("mlflow.spanType").str.strip_chars('"').alias("kind"),
             attribute.field(_USAGE).alias("usage"),
-            pl.coalesce(models).alias("model"),
-            pl.col("status").struct.field("code").alias("code"),
-            pl.col("status").struct.field("message").alias("message"),
+            pl.coalesce(*models, attribute.field(_INPUTS).str.json_path_match("$.model")).alias(
+                "model"
+            ),
+            pl.coalesce("span_id", pl.col("context").struct.field("span_id")).alias("span_id"),
+            pl.coalesce("parent_span_id", "parent_id").alias("parent_span_id"),
+            pl.coalesce("start_time_unix_nano", "start_time").alias("start_time_unix_nano"),
+            pl.coalesce("end_time_unix_nano", "end_time").alias("end_time_unix_nano"),
+            pl.coalesce(pl.col("status").struct.field("code"), "status_code").alias("code"),
+            pl.coalesce(pl.col("status").struct.field("message"), "status_message").alias(
+                "message"
+            ),
         )
     )
 

@@ -43,8 +43,12 @@ _NOTE = mark(
 
 def _recognise(head: Head) -> str | None:
     if head.shape is Shape.TEXT:
-        found = any(line.lstrip().startswith(":::MLLOG") for line in head.lines)
-        return tr("lines of :::MLLOG") if found else None
+        if any(line.lstrip().startswith(":::MLLOG") for line in head.lines):
+            return tr("lines of :::MLLOG")
+        summary = any(line.strip() == "MLPerf Results Summary" for line in head.lines)
+        return tr("averages of a run") if summary else None
+    if any({"seq_id", "qsl_idx", "data"} <= record.keys() for record in head.records):
+        return tr("answers of an accuracy run")
     events = head.inner.get("traceEvents", ()) or (head.records if head.outer is None else ())
     for event in events:
         args = event.get("args")
@@ -55,13 +59,23 @@ def _recognise(head: Head) -> str | None:
 
 def _plan(head: Head, options: Options) -> Plan:
     del options
+    again = (
+        "run again with LogSettings.enable_trace = True and TestSettings.use_token_"
+        "latencies = True, and read mlperf_log_trace.json"
+    )
     if head.shape is Shape.TEXT:
         raise InputError(
             "the log holds the averages of a LoadGen run, and no single request",
             where=head.path,
-            why="it is a list of :::MLLOG results",
-            help="run again with LogSettings.enable_trace = True and TestSettings.use_token_"
-            "latencies = True, and read mlperf_log_trace.json",
+            why="it is a list of results",
+            help=again,
+        )
+    if any("qsl_idx" in record for record in head.records):
+        raise InputError(
+            "the log holds the answers of an accuracy run, and no times",
+            where=head.path,
+            why="there are seq_id and qsl_idx, but no events",
+            help=again,
         )
     return Plan(
         dict.fromkeys(_TEXTS, pl.String),

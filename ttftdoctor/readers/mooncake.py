@@ -7,8 +7,8 @@ a latency, so only what the prompts share can be told. The same names mean diffe
   be partial. No sessions.
 * Bailian: ``timestamp`` in seconds, 16 tokens a block, ``chat_id`` and ``parent_chat_id``; the
   session is the root of the chain of parents.
-* GMI: ``timestamp`` is a text of epoch nanoseconds, rows are in no order, blocks are near 32
-  tokens.
+* GMI: ``timestamp`` is epoch nanoseconds, mostly as a text, rows are in no order, blocks are near
+  32 tokens.
 * AIPerf sessions: the first turn has a ``timestamp``, later ones a ``delay`` in ms after the answer
   before, and give only their new tokens and blocks. Whole prompts are put together again: what was
   sent and answered before, then what is new. The time of the answers is not known, so later turns
@@ -20,6 +20,7 @@ are made that do.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -88,7 +89,7 @@ def _dialect(head: Head) -> _Dialect:
         return _Dialect("Bailian", "s", *_block(head, 16))
     if "session_id" in columns:
         return _Dialect("AIPerf sessions", "ms", *_block(head, 512))
-    if stamps and all(isinstance(s, str) and len(s) == 19 for s in stamps):
+    if stamps and all(re.fullmatch(r"\d{19}", str(s)) for s in stamps):
         return _Dialect("GMI", "ns", *_block(head, 32))
     return _Dialect("Mooncake", "ms", *_block(head, 512))
 

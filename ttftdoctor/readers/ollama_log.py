@@ -1,8 +1,9 @@
 """Ollama's server log: access lines of its web framework, with what the engine printed between.
 
 A request is one ``[GIN]`` line of a generating route, written when the answer has ended: status,
-duration, client and path, in whole seconds of local time without a zone. Durations are Go's
-(``6.203911042s``, ``1m3s``); from a minute on they are cut to whole seconds.
+duration, client and path, in whole seconds of local time without a zone; that of Ollama's other
+lines (``time=...+02:00``) is theirs. Durations are Go's (``6.203911042s``, ``1m3s``); from a minute
+on they are cut to whole seconds.
 
 The lines of the engine name no request. Since 0.30 the engine is llama-server, which prints its
 timings just before the access line: where exactly one task ended between two access lines, and did
@@ -35,6 +36,7 @@ _UNITS = {"ns": 1e-3, "us": 1.0, "µs": 1.0, "μs": 1.0, "ms": 1e3, "s": 1e6}
 _SLOT = r"slot\s+\S+: id\s+(-?\d+) \| task (-?\d+) \| ?(.*)$"
 _CACHE = r'msg="loading cache slot".* prompt=(\d+) used=(\d+)'
 _LOGGED = r"\btime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?)"
+_ZONE = r"\btime=\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)\s"
 _OLLAMA = r"^(?:.*\s)?time=\S+ level=\w+ source=\S+\.go:\d+"
 
 #: Access lines tell whole seconds: an end may be this much later than it says.
@@ -76,6 +78,10 @@ _SECONDS = mark(
     "Ollama's access lines are in whole seconds of local time, taken as UTC unless a time zone is "
     "named; durations over a minute are cut to whole seconds"
 )
+_ZONED = mark(
+    "Ollama's access lines are in whole seconds of local time, in the zone of its other lines; "
+    "durations over a minute are cut to whole seconds"
+)
 _APART = mark(
     "timings of {n} engine tasks of the Ollama log belong to no one request, and are not used"
 )
@@ -111,8 +117,12 @@ def _micros(go: str) -> pl.Expr:
 
 
 def _requests(chunk: Raw) -> pl.DataFrame:
-    """One row an access line of a generating route."""
-    lines = chunk.frame.filter(pl.col("text").str.contains(_TORN))
+    """One row an access line of a generating route, and the zone of the lines around it."""
+    ours = pl.col("text").str.contains(_TORN)
+    zone = pl.col("text").str.extract(_ZONE, 1)
+    told = chunk.frame.with_columns(zone.alias("zone")).filter(ours | zone.is_not_null())
+    near = pl.coalesce(pl.col("zone").forward_fill(), pl.col("zone").backward_fill())
+    lines = told.with_columns(near.alias("zone")).filter(ours)
     parts = pl.col("text").str.extract_groups(_ACCESS)
     found = lines.select(
         LINE,
@@ -123,6 +133,7 @@ def _requests(chunk: Raw) -> pl.DataFrame:
         parts.struct.field("5").alias("code"),
         parts.struct.field("6").alias("go"),
         parts.struct.field("7").alias("route"),
+        "zone",
     )  # fmt: skip
     return found.with_columns(
         _micros("go").alias("took"),
@@ -240,6 +251,12 @@ def _with_slots(requests: pl.DataFrame, chunk: Raw) -> pl.DataFrame:
 def _convert(chunk: Raw) -> Batch:
     tasks = _tasks(chunk)
     found = _with_slots(_with_tasks(_requests(chunk), tasks), chunk)
+    # A zone that someone named is that of the access lines.
+    named = chunk.options.zoned is not None or chunk.options.timezone != "UTC"
+    zoned = not named and found["zone"].count() > 0
+    if zoned:
+        ended = pl.concat_str(["ended", pl.col("zone").fill_null("")])
+        found = found.with_columns(ended.alias("ended"))
     raw = Raw(found, chunk.options)
     took = pl.col("took")
     status = status_of(raw.text("code"))
@@ -264,7 +281,7 @@ def _convert(chunk: Raw) -> Batch:
             pl.lit("torn_line")
         ),
     )
-    notes = [tr(_SECONDS)]
+    notes = [tr(_ZONED if zoned else _SECONDS)]
     lost = tasks.height - int(found["prefill"].count())
     if lost > 0:
         notes.append(tr(_APART, n=lost))

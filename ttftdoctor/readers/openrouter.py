@@ -30,7 +30,7 @@ _TEXTS = (
     "tokens_reasoning", "tokens_cached", "native_tokens_prompt", "native_tokens_completion",
     "native_tokens_reasoning", "native_tokens_cached", "generation_time_ms", "generation_time",
     "time_to_first_token_ms", "response_cache_source_id", "finish_reason",
-    "finish_reason_normalized",
+    "finish_reason_normalized", "provider_responses",
 )  # fmt: skip
 _SAME_US = 1000
 _SECOND_US = 1_000_000
@@ -56,6 +56,7 @@ FIELDS = {
     ),
     "ttft_us": Field("time_to_first_token_ms", "ms", mark("by its name")),
     "e2e_us": Field("generation_time_ms, generation_time", "ms", mark("OpenRouter's names")),
+    "attempts": Field("provider_responses", "", mark("their number"), "derived"),
     "status": Field("cancelled, finish_reason", "", mark("OpenRouter's names")),
     "streamed": Field("streamed", "", mark("OpenRouter's name")),
     "vantage": Field("", "", mark("the router's own log"), "assumed"),
@@ -79,7 +80,8 @@ def _recognise(head: Head) -> str | None:
         return tr("tokens_prompt and native_tokens_prompt in data")
     if _wrapped(head):
         return tr("data with tokens_prompt and native_tokens_prompt")
-    if {"date", "requests", "model_permaslug"} <= set(head.columns):
+    days = (set(head.columns), *(record.keys() for record in head.inner.get("data", ())))
+    if any({"date", "requests", "model_permaslug"} <= names for names in days):
         return tr("sums of a day: date, requests and model_permaslug")
     return None
 
@@ -102,6 +104,7 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
         raw.duration("generation_time_ms", "ms"), raw.duration("generation_time", "ms")
     )
     tokens = count("tokens_prompt")
+    tries = raw.text("provider_responses").str.count_matches(r'"status"\s*:')
     finish = pl.coalesce(raw.text("finish_reason_normalized"), raw.text("finish_reason"))
     frame = raw.select(
         {
@@ -117,6 +120,7 @@ def _convert(raw: Raw, wrapped: bool) -> Batch:
             "reasoning_tokens": count("tokens_reasoning"),
             "ttft_us": ttft,
             "e2e_us": e2e,
+            "attempts": pl.when(tries > 0).then(tries),
             "status": pl.when(raw.boolean("cancelled"))
             .then(pl.lit("aborted"))
             .when(finish.str.to_lowercase() == "error")

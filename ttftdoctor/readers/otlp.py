@@ -1,5 +1,9 @@
 """OpenTelemetry spans as OTLP/JSON: lines of the collector's file exporter, or one document.
 
+Spans come in requests of exporters, traces of Tempo, pages of Phoenix (``otlpv1``), or one by one
+as Python's console exporter prints them. Of log records those are read that tell of a call (Claude
+Code's ``api_request``, ``api_response`` of Qwen Code and Gemini CLI), unless a span tells of it.
+
 Written by engines (vLLM ``llm_request``, SGLang ``Req ...``) and by instrumented clients (GenAI
 conventions of every generation, OpenInference, Vercel ``ai.*``, Claude Code). Each span is a row;
 spans that are no call of a model are turned away by name, and so are client spans that are the
@@ -13,15 +17,20 @@ client gave up on in vLLM, which make no span.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 
 from ttftdoctor.language import mark, tr
 from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader, status_of
+from ttftdoctor.reading import page_of, pages
 from ttftdoctor.sources import Head, Shape
+from ttftdoctor.spans import no_first_token
 from ttftdoctor.table import LINE, Field
 
 #: Which attributes of a span or its resource mean what; the first that is there counts.
@@ -44,33 +53,43 @@ NAMES: dict[str, tuple[str, ...]] = {
     "input_tokens": (
         "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.usage.prompt_tokens",
         "llm.token_count.prompt", "ai.usage.inputTokens", "ai.usage.promptTokens", "input_tokens",
+        "input_token_count",
     ),
     "fresh_tokens": ("ai.usage.inputTokenDetails.noCacheTokens",),
     "cached_tokens": (
         "gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
         "gen_ai.usage.details.cache_read_tokens", "gen_ai.usage.cached_tokens",
         "llm.token_count.prompt_details.cache_read", "ai.usage.inputTokenDetails.cacheReadTokens",
-        "ai.usage.cachedInputTokens", "cache_read_tokens",
+        "ai.usage.cachedInputTokens", "cache_read_tokens", "cached_content_token_count",
     ),
     "cache_write_tokens": (
         "gen_ai.usage.cache_write.input_tokens", "gen_ai.usage.cache_creation.input_tokens",
-        "gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.details.cache_write_tokens",
+        "gen_ai.usage.cache_creation_input_tokens", "gen_ai.usage.cache_write_input_tokens",
+        "gen_ai.usage.details.cache_write_tokens",
         "llm.token_count.prompt_details.cache_write",
         "ai.usage.inputTokenDetails.cacheWriteTokens", "cache_creation_tokens",
     ),
     "output_tokens": (
         "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
         "llm.usage.completion_tokens", "llm.token_count.completion", "ai.usage.outputTokens",
-        "ai.usage.completionTokens", "output_tokens",
+        "ai.usage.completionTokens", "output_tokens", "output_token_count",
+    ),
+    "total_tokens": (
+        "gen_ai.usage.total_tokens", "llm.usage.total_tokens", "llm.token_count.total",
+        "total_token_count",
     ),
     "reasoning_tokens": (
         "gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
         "llm.token_count.completion_details.reasoning", "ai.usage.reasoningTokens",
+        "thoughts_token_count",
     ),
+    "usage": ("langfuse.observation.usage_details",),
+    "provider": ("ai.model.provider",),
+    "provider_metadata": ("ai.response.providerMetadata",),
     "ttft_us": (
         "gen_ai.latency.time_to_first_token", "gen_ai.response.time_to_first_chunk",
-        "gen_ai.client.operation.time_to_first_chunk", "ttft_ms", "ai.response.msToFirstChunk",
-        "ai.stream.msToFirstChunk",
+        "gen_ai.client.operation.time_to_first_chunk", "gen_ai.server.time_to_first_token",
+        "ttft_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk",
     ),
     "completion_start": ("langfuse.observation.completion_start_time",),
     "e2e_us": ("gen_ai.latency.e2e", "duration_ms"),
@@ -85,17 +104,26 @@ NAMES: dict[str, tuple[str, ...]] = {
     "workflow": ("traceloop.span.kind",),
     "module": ("module",),
     "finish": ("gen_ai.response.finish_reasons", "stop_reason"),
-    "error": ("error.type", "http.response.status_code"),
+    "error": ("error.type", "http.response.status_code", "status_code"),
     "success": ("success",),
+    "event": ("event.name",),
+    "service": ("service.name",),
     "messages": ("gen_ai.input.messages", "ai.prompt.messages"),
     "system": ("gen_ai.system_instructions",),
     "tools": ("gen_ai.tool.definitions",),
 }  # fmt: skip
 _WANTED = sorted({name for names in NAMES.values() for name in names})
+_SERVER_TTFT = "gen_ai.server.time_to_first_token"
 _MS = ("ttft_ms", "duration_ms", "ai.response.msToFirstChunk", "ai.stream.msToFirstChunk")
 
 #: Operations and kinds that are one call of a model; other operations only wrap or serve one.
-OPERATIONS = ("chat", "generate_content", "text_completion", "completion")
+OPERATIONS = (
+    "chat", "generate_content", "text_completion", "completion",
+    # LiteLLM names the call it serves, Semantic Kernel the service.
+    "acompletion", "atext_completion", "responses", "aresponses", "anthropic_messages",
+    "agenerate_content", "generate_content_stream", "agenerate_content_stream",
+    "chat.completions", "text.completions",
+)  # fmt: skip
 KINDS = ("llm", "generation", "llm_request")
 #: What makes up a prompt, under the names it has in :data:`NAMES`.
 PROMPT = ("messages", "system", "tools")
@@ -112,6 +140,7 @@ _VALUES = ("stringValue", "intValue", "doubleValue", "boolValue",
 _TIMES = ("startTimeUnixNano", "start_time_unix_nano", "endTimeUnixNano", "end_time_unix_nano")
 _PARENTS = ("parentSpanId", "parent_span_id")
 _EVENT_TIMES = ("timeUnixNano", "time_unix_nano")
+_LOG_TIMES = ("timeUnixNano", "time_unix_nano", "observedTimeUnixNano", "observed_time_unix_nano")
 
 
 def _texts(*names: str) -> dict[str, pl.DataType]:
@@ -135,45 +164,231 @@ _RESOURCE = pl.List(
     )
 )
 _ROOTS = ("resourceSpans", "resource_spans", "batches")
+_TRACE = pl.Struct(dict.fromkeys(_ROOTS, _RESOURCE))
+_LOGGED = pl.Struct(
+    {
+        **_texts("eventName", "event_name", *_LOG_TIMES),
+        "body": pl.Struct(_texts("stringValue", "string_value")),
+        "attributes": _ATTRIBUTES,
+    }
+)
+_RECORDS = ("logRecords", "log_records")
+_LOG_SCOPE = pl.List(
+    pl.Struct({"scope": pl.Struct(_texts("name")), **dict.fromkeys(_RECORDS, pl.List(_LOGGED))})
+)
+_LOG_SCOPES = ("scopeLogs", "scope_logs")
+_LOG_RESOURCE = pl.List(
+    pl.Struct(
+        {
+            "resource": pl.Struct({"attributes": _ATTRIBUTES}),
+            **dict.fromkeys(_LOG_SCOPES, _LOG_SCOPE),
+        }
+    )
+)
+_LOG_ROOTS = ("resourceLogs", "resource_logs")
+_METRICS = ("resourceMetrics", "resource_metrics")
+#: Events in which coding agents log a call that has ended.
+_CALL_EVENT = r"^(?:[\w-]+\.)?api_(?:request|response|error)$"
+#: A span as Python's console exporter prints it, an object of many lines.
+_PRINTED: dict[str, Any] = {
+    **_texts("name", "parent_id", "start_time", "end_time", "attributes", "resource"),
+    "context": pl.Struct(_texts("span_id")),
+    "status": pl.Struct(_texts("status_code")),
+    "events": pl.List(pl.Struct(_texts("name", "timestamp"))),
+}
 
 
 def _recognise(head: Head) -> str | None:
+    traces = [r["trace"] for r in head.records if isinstance(r.get("trace"), dict)]
     for root in _ROOTS:
-        spans = [r[root] for r in head.records if isinstance(r.get(root), list)]
+        spans = [r[root] for r in (*head.records, *traces) if isinstance(r.get(root), list)]
         if any(
             isinstance(part, dict) and any(scope in part for scope in _SCOPES)
             for parts in spans
             for part in parts
         ):
             return tr("records with {root} that hold spans", root=root)
+    for where, records in pages(head, "data"):
+        if any(_is_span(record) for record in records):
+            return tr("spans with times in Unix nanoseconds{where}", where=where)
+    if any(_is_printed(record) for record in head.records):
+        return tr("spans as OpenTelemetry's console exporter prints them")
+    # The lines of a collector hold spans, logs and metrics as they came.
+    for root in (*_LOG_ROOTS, *_METRICS):
+        if any(isinstance(record.get(root), list) for record in head.records):
+            return tr("records with {root}", root=root)
     return None
+
+
+def _is_span(record: Mapping[str, Any]) -> bool:
+    """Whether a record is a span on its own, in either spelling."""
+    return isinstance(record.get("attributes"), list) and (
+        {"startTimeUnixNano", "spanId"} <= record.keys()
+        or {"start_time_unix_nano", "span_id"} <= record.keys()
+    )
+
+
+def _is_printed(record: Mapping[str, Any]) -> bool:
+    context = record.get("context")
+    return (
+        isinstance(context, dict)
+        and {"trace_id", "span_id"} <= context.keys()
+        and {"kind", "parent_id", "start_time", "attributes"} <= record.keys()
+        and str(record["kind"]).startswith("SpanKind.")
+    )
 
 
 def _inside(column: str, *names: str) -> pl.Expr:
     return pl.coalesce([pl.col(column).struct.field(name) for name in names])
 
 
-def _flatten(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row a span with the wanted attributes as text columns; a line without spans stays."""
-    spans = (
-        frame.select(LINE, pl.coalesce(_ROOTS).alias("part"))
+def _unnested(
+    frame: pl.DataFrame, parts: pl.Expr, scopes: tuple[str, ...], items: tuple[str, ...]
+) -> pl.DataFrame:
+    """One row an item: its line, the attributes of its resource, the name of its scope."""
+    return (
+        frame.select(LINE, parts.alias("part"))
         .explode("part", empty_as_null=True)
         .select(
             LINE,
-            _inside("part", *_SCOPES).alias("scope"),
+            _inside("part", *scopes).alias("scope"),
             pl.col("part").struct.field("resource").struct.field("attributes").alias("about"),
         )
         .explode("scope", empty_as_null=True)
         .select(
-            LINE, "about", pl.col("scope").struct.field("spans").alias("span"),
+            LINE, "about", _inside("scope", *items).alias("span"),
             pl.col("scope").struct.field("scope").struct.field("name").alias("scope"),
         )
         .explode("span", empty_as_null=True)
+    )  # fmt: skip
+
+
+def _as_span(**fields: pl.Expr) -> pl.Expr:
+    """A span of these fields; the others are null."""
+    empty = [
+        pl.lit(None, dtype=part.dtype).alias(part.name)
+        for part in _SPAN.fields
+        if part.name not in fields
+    ]
+    given = [value.alias(name) for name, value in fields.items()]
+    whole = pl.struct([*given, *empty])
+    return pl.struct(whole.struct.field(part.name) for part in _SPAN.fields)
+
+
+def _logged(frame: pl.DataFrame) -> pl.DataFrame:
+    """The log records that tell of a call, as spans that have an end alone."""
+    logs = _unnested(frame, pl.coalesce(_LOG_ROOTS), _LOG_SCOPES, _RECORDS)
+    log, pair = pl.col("span").struct, pl.element().struct
+    times = (log.field(name) for name in _LOG_TIMES)
+    body = pl.coalesce(log.field("body").struct.field(n) for n in ("stringValue", "string_value"))
+    event = (
+        log.field("attributes").list.eval(
+            pl.when(pair.field("key") == "event.name")
+            .then(pl.coalesce(pair.field("value").struct.field(name) for name in _VALUES))
+        ).list.drop_nulls().list.first()
+    )  # fmt: skip
+    name = pl.coalesce(
+        pl.when(body.str.contains(_CALL_EVENT)).then(body),
+        log.field("eventName"), log.field("event_name"), event,
+    )  # fmt: skip
+    ended = pl.coalesce(pl.when(time != "0").then(time) for time in times)
+    return (
+        logs.with_columns(name.alias("name"))
+        .filter(pl.col("name").str.contains(_CALL_EVENT))
+        .select(
+            LINE, "about",
+            _as_span(
+                name=pl.col("name"), endTimeUnixNano=ended, attributes=log.field("attributes")
+            ).alias("span"),
+            "scope",
+        )
+    )  # fmt: skip
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """The object of a JSON text; an empty one if it is none."""
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _printed(raw: Raw) -> pl.DataFrame:
+    """What the console exporter printed, as the spans of a request."""
+
+    def nanoseconds(stamp: pl.Expr) -> pl.Expr:
+        return (stamp * 1000).cast(pl.String)
+
+    def pairs(texts: pl.Series) -> pl.Series:
+        made = []
+        for text in texts:
+            given = _object(text)
+            given = given.get("attributes", given)
+            told = given.items() if isinstance(given, dict) else ()
+            made.append([
+                {"key": key, "value": {"stringValue": value if isinstance(value, str)
+                                       else json.dumps(value)}}
+                for key, value in told if value is not None
+            ])  # fmt: skip
+        return pl.Series(made, dtype=_ATTRIBUTES)
+
+    event = pl.element().struct
+    moment = event.field("timestamp").str.to_datetime(
+        "%Y-%m-%dT%H:%M:%S%.fZ", time_unit="us", strict=False
+    )
+    events = pl.col("events").list.eval(
+        pl.struct(
+            event.field("name").alias("name"),
+            nanoseconds(moment.dt.epoch("us")).alias(_EVENT_TIMES[0]),
+            pl.lit(None, pl.String).alias(_EVENT_TIMES[1]),
+        )
+    )
+    code = pl.col("status").struct.field("status_code")
+    span = _as_span(
+        name=pl.col("name"),
+        spanId=pl.col("context").struct.field("span_id").str.strip_prefix("0x"),
+        parentSpanId=pl.col("parent_id").str.strip_prefix("0x"),
+        startTimeUnixNano=nanoseconds(raw.instant("start_time")),
+        endTimeUnixNano=nanoseconds(raw.instant("end_time")),
+        attributes=pl.col("attributes").map_batches(pairs, return_dtype=_ATTRIBUTES),
+        events=events,
+        status=pl.struct(pl.format("STATUS_CODE_{}", code).alias("code")),
+    )
+    about = pl.col("resource").map_batches(pairs, return_dtype=_ATTRIBUTES)
+    return raw.frame.select(
+        LINE, about.alias("about"), span.alias("span"), pl.lit(None, pl.String).alias("scope")
+    )
+
+
+def _spans(raw: Raw) -> pl.DataFrame:
+    """One row a span, or a log record that tells of a call: its line, resource and scope."""
+    if raw.has("context"):
+        return _printed(raw)
+    if raw.has("spanId"):
+        fields = {part.name: pl.col(part.name) for part in _SPAN.fields}
+        return raw.frame.select(
+            LINE,
+            pl.lit(None, _ATTRIBUTES).alias("about"),
+            _as_span(**fields).alias("span"),
+            pl.lit(None, pl.String).alias("scope"),
+        )
+    trace = pl.col("trace").struct
+    parts = pl.coalesce(*_ROOTS, *(trace.field(root) for root in _ROOTS))
+    spans = _unnested(raw.frame, parts, _SCOPES, ("spans",))
+    logs = _logged(raw.frame)
+    return pl.concat([spans, logs]).sort(LINE, maintain_order=True) if logs.height else spans
+
+
+def _flatten(raw: Raw) -> pl.DataFrame:
+    """One row a span with the wanted attributes as text columns; a line without spans stays."""
+    spans = (
+        _spans(raw)
         .with_columns(pl.col("span").is_not_null().alias("real"))
         .filter(pl.col("real") | ~pl.col("real").any().over(LINE))
         .filter(pl.col("real") | pl.col(LINE).is_first_distinct())
         .with_row_index("row")
-    )  # fmt: skip
+    )
     seen = pl.concat(
         [
             spans.select("row", pl.col("span").struct.field("attributes").alias("pair")),
@@ -239,20 +454,55 @@ def _numbered(named: pl.DataFrame) -> pl.DataFrame:
     )  # fmt: skip
 
 
-def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
-    raw = Raw(_flatten(chunk.frame), chunk.options)
+def _bucketed(raw: Raw) -> tuple[dict[str, pl.Expr], pl.Expr]:
+    """Counts out of Langfuse's map of usage, and whether its input leaves cached tokens out."""
+
+    def count(*names: str) -> pl.Expr:
+        return pl.coalesce([raw.count("usage", f"$.{name}", strict=False) for name in names])
+
+    apart = count("input", "input_tokens")
+    counts = {
+        "input_tokens": pl.coalesce(count("prompt_tokens"), apart),
+        "cached_tokens": count(
+            "input_cached_tokens", "input_cache_read", "cache_read_input_tokens",
+            "prompt_tokens_details.cached_tokens",
+        ),
+        "cache_write_tokens": count("input_cache_creation", "cache_creation_input_tokens"),
+        "output_tokens": count("output", "completion_tokens", "output_tokens"),
+        "total_tokens": count("total", "total_tokens"),
+        "reasoning_tokens": count("output_reasoning_tokens", "output_reasoning"),
+    }  # fmt: skip
+    summed = counts["total_tokens"] == counts["input_tokens"] + counts["output_tokens"]
+    return counts, count("prompt_tokens").is_null() & ~summed.fill_null(False)
+
+
+def _convert(chunk: Raw, prompts: Prompts, outer: set[str], told: set[str]) -> Batch:
+    raw = Raw(_flatten(chunk), chunk.options)
     have = {key: [n for n in names if raw.has(n)] for key, names in NAMES.items()}
 
     def text(key: str) -> pl.Expr:
         return pl.coalesce([raw.text(n) for n in have[key]] or pl.lit(None, dtype=pl.String))
 
+    raw.frame = raw.frame.with_columns(
+        text(key).alias(key) for key in ("usage", "provider_metadata")
+    )
+    bucketed, apart = _bucketed(raw)
+
     def count(key: str, *, strict: bool = True) -> pl.Expr:
         parts = [raw.count(n, strict=strict) for n in have[key]]
+        if have["usage"] and key in bucketed:
+            parts.append(bucketed[key])
         return pl.coalesce(parts or pl.lit(None, dtype=pl.Int64))
 
+    def span_duration(name: str) -> pl.Expr:
+        value = raw.duration(name, "ms" if name in _MS else "s")
+        if name != _SERVER_TTFT:
+            return value
+        # Strands gives milliseconds under a name that stands for seconds.
+        return pl.when(scope.str.contains("strands")).then(value // 1000).otherwise(value)
+
     def duration(key: str) -> pl.Expr:
-        parts = [raw.duration(n, "ms" if n in _MS else "s") for n in have[key]]
-        return pl.coalesce(parts or pl.lit(None, dtype=pl.Int64))
+        return pl.coalesce([span_duration(n) for n in have[key]] or pl.lit(None, dtype=pl.Int64))
 
     def stamp(name: str) -> pl.Expr:
         return pl.when(raw.exact(name) > 0).then(raw.exact(name))
@@ -267,12 +517,15 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     sglang = (text("module") == "sglang::request").fill_null(False) & (
         measured | counted | name.str.contains(r"(^|\s)Req \S+$")
     )
-    claude = name.str.starts_with("claude_code.") & name.str.contains("llm_request")
+    logged = pl.col("span_start").is_null() & name.str.contains(_CALL_EVENT)
+    claude = name.str.starts_with("claude_code.") & (name.str.contains("llm_request") | logged)
     leaf = name.str.contains(r"^ai\..*\.do(Stream|Generate)\b")
     wraps = name.str.contains(r"^ai\.(generate|stream|embed|rerank|toolCall)") & ~leaf
     operation, kind = text("operation"), text("kind").str.to_lowercase()
     calls = (
-        pl.when(vllm | sglang | claude)
+        pl.when(logged)
+        .then(counted | name.str.contains(r"api_(?:response|error)$"))
+        .when(vllm | sglang | claude)
         .then(True)
         .when(text("workflow").is_not_null() | wraps)
         .then(False)
@@ -284,6 +537,8 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     )
     start, end = stamp("span_start"), stamp("span_end")
     e2e = pl.coalesce(duration("e2e_us"), (end - start) // 1000)
+    # A log record is written when its call has ended.
+    start = pl.when(logged).then(end - e2e.fill_null(0) * 1000).otherwise(start)
     first = pl.coalesce(
         duration("ttft_us"),
         raw.instant("completion_start", strict=False) - start // 1000,
@@ -294,17 +549,43 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
         # An engine that never scheduled a request reports nonsense from its monotonic clock.
         return pl.when((value >= 0) & (value <= pl.coalesce(e2e, value))).then(value)
 
-    read, write, said = count("cached_tokens"), count("cache_write_tokens"), count("input_tokens")
+    def told_by_provider(path: str) -> pl.Expr:
+        return raw.count("provider_metadata", f"$.{path}", strict=False)
+
+    said = count("input_tokens")
+    read = pl.coalesce(
+        count("cached_tokens"), told_by_provider("anthropic.cacheReadInputTokens"),
+        told_by_provider("anthropic.usage.cache_read_input_tokens"),
+        told_by_provider("openai.cachedPromptTokens"),
+    )  # fmt: skip
+    write = pl.coalesce(
+        count("cache_write_tokens"), told_by_provider("anthropic.cacheCreationInputTokens")
+    )
     cache = read.fill_null(0) + write.fill_null(0)
     converse = scope.str.contains("bedrock") & name.str.contains("(?i)converse")
-    exclusive = claude | converse | (cache > said)
+    output, thought = count("output_tokens"), count("reasoning_tokens", strict=False)
+    total = count("total_tokens", strict=False)
+    beside = (total == said + cache + output) & (cache > 0)
+    in_buckets = pl.col("usage").is_not_null() & apart
+    # Vercel's kit took Anthropic's input as it came until it counted the parts of it.
+    anthropic = leaf & text("provider").str.contains("(?i)anthropic") & (
+        said == told_by_provider("anthropic.usage.input_tokens").fill_null(said)
+    )  # fmt: skip
+    exclusive = (
+        claude | converse | anthropic.fill_null(False) | in_buckets | (cache > said) | beside
+    )
+    # Gemini counts its thoughts beside the answer; the total tells.
+    outside = (logged & (total == said + output + thought)).fill_null(False)
+    output = pl.when(outside).then(output + thought).otherwise(output)
     tokens = pl.coalesce(
         count("fresh_tokens") + cache, pl.when(exclusive).then(said + cache).otherwise(said)
     )
     code = raw.text("span_status").str.to_lowercase()
     why = status_of(text("error"))
-    failed = code.is_in(["2", "2.0", "status_code_error"]) | (
-        text("success").str.to_lowercase() == "false"
+    failed = (
+        code.is_in(["2", "2.0", "status_code_error"])
+        | (text("success").str.to_lowercase() == "false")
+        | (logged & name.str.ends_with("api_error"))
     )
     status = (
         pl.when(failed.fill_null(False))
@@ -315,9 +596,17 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
     )
     server = vllm | sglang
     # A call ends, and so is written, before the span of a framework around it.
-    inner = raw.frame.select(pl.col("parent_id").filter(calls & ~server)).to_series()
+    platform = (text("service") == _PLATFORM).fill_null(False)
+    inner = raw.frame.select(pl.col("parent_id").filter(calls & ~server & ~platform)).to_series()
     outer.update(inner.drop_nulls().unique())
     wrapping = pl.col("span_id").is_in(list(outer)).fill_null(False) & ~server
+    clients = raw.frame.select(pl.col("span_id").filter(calls & ~platform & ~logged)).to_series()
+    inside = platform & pl.col("parent_id").is_in(clients.drop_nulls().implode())
+    # Of an agent that sends both, spans tell more than log records.
+    both = [text("request_id"), text("session_id")]
+    known = raw.frame.select(pl.concat_list(both).filter(claude & ~logged)).to_series().explode()
+    told.update(known.drop_nulls())
+    again = logged & pl.any_horizontal(one.is_in(list(told)) for one in both)
     frame = raw.select(
         {
             "request_id": pl.coalesce(text("request_id"), pl.col("span_id")),
@@ -330,9 +619,9 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
             "input_tokens": pl.when(tokens != 0).then(tokens),
             "cached_tokens": read,
             "cache_write_tokens": write,
-            "output_tokens": count("output_tokens"),
-            "reasoning_tokens": count("reasoning_tokens", strict=False),
-            "ttft_us": first,
+            "output_tokens": output,
+            "reasoning_tokens": thought,
+            "ttft_us": pl.when(server | (first >= 0)).then(first),
             "e2e_us": e2e,
             "queue_us": within(duration("queue_us")),
             "prefill_us": pl.when(~sglang).then(within(duration("prefill_us"))),
@@ -355,11 +644,18 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
         .when(~calls)
         .then(pl.lit("not_an_llm_span"))
         .when(wrapping)
-        .then(pl.lit("wraps_another_call")),
+        .then(pl.lit("wraps_another_call"))
+        .when(inside | again.fill_null(False))
+        .then(pl.lit("repeated_row")),
+        # Clients at times give the whole answer for the first token of a call without a stream.
+        set_aside=pl.when(~server).then(no_first_token(first, e2e)),
     )
     added = raw.frame.select((exclusive & calls).any()).item()
     fields = _fields(frame, have)
     notes = (tr(_ADDED),) if added else ()
+    sums = [chunk.frame[root].count() for root in _METRICS if chunk.has(root)]
+    if any(sums) and not raw.frame["real"].any():
+        notes = (tr(_SUMS),)
     numbered = raw.frame["numbered"].count() > 0
     if not have["messages"] and not numbered:
         return Batch(frame, fields, notes)
@@ -376,8 +672,11 @@ def _convert(chunk: Raw, prompts: Prompts, outer: set[str]) -> Batch:
 
 _ADDED = mark(
     "cached and written tokens were added to the input tokens of Claude Code and Bedrock Converse "
-    "spans, and of spans with more of them than input tokens"
+    "spans, and of spans whose counts show that their input leaves them out"
 )
+_SUMS = mark("metrics are sums over many requests: turn on traces, which have a span a request")
+#: The service of the provider's own spans in the traces of its customers.
+_PLATFORM = "claude-platform"
 
 
 def _fields(frame: pl.DataFrame, have: dict[str, list[str]]) -> dict[str, Field]:
@@ -404,10 +703,24 @@ def _plan(head: Head, options: Options) -> Plan:
         Where(**{key: Place(key) for key in PROMPT}), bytes_per_token=options.bytes_per_token,
         tokenizer=options.tokenizer, parts=options.text,
     )  # fmt: skip
-    outer: set[str] = set()  # ids of spans around calls, in this file so far
+    # Of this file so far: ids of spans around calls; requests and sessions of an agent's spans.
+    outer: set[str] = set()
+    told: set[str] = set()
+    unwrap = None
+    if any(_is_printed(record) for record in head.records):
+        schema: dict[str, Any] = _PRINTED
+    elif any(_is_span(record) for _, records in pages(head, "data") for record in records):
+        schema = {part.name: part.dtype for part in _SPAN.fields}
+        unwrap = page_of(head, "data", unless="attributes")
+    else:
+        schema = {
+            **dict.fromkeys(_ROOTS, _RESOURCE), "trace": _TRACE,
+            **dict.fromkeys(_LOG_ROOTS, _LOG_RESOURCE), **dict.fromkeys(_METRICS, pl.String),
+        }  # fmt: skip
     return Plan(
-        schema=dict.fromkeys(_ROOTS, _RESOURCE),
-        convert=partial(_convert, prompts=prompts, outer=outer),
+        schema=schema,
+        convert=partial(_convert, prompts=prompts, outer=outer, told=told),
+        unwrap=unwrap,
     )
 
 

@@ -41,10 +41,15 @@ _TEXTS = (
     *(f"attributes.{name}" for names in _ATTRIBUTES.values() for name in names),
 )  # fmt: skip
 _EVENT = "First Token Stream Event"
-#: The time of that event where events are Python text with datetime(...) or quoted stamps.
+#: The time of that event where events are Python text: a quoted stamp, or a call that makes one.
 _PYTHON = (
-    r"First Token Stream Event'[^{}]*?'timestamp': '([^']+)'",
-    r"'timestamp': '([^']+)'[^{}]*?First Token Stream Event",
+    r"First Token Stream Event'[^{}]*?'timestamp': (?:Timestamp\()?'([^']+)'",
+    r"'timestamp': (?:Timestamp\()?'([^']+)'[^{}]*?First Token Stream Event",
+)
+_NUMBERS = r"datetime\((\d+), (\d+), (\d+)(?:, (\d+))?(?:, (\d+))?(?:, (\d+))?(?:, (\d+))?"
+_CALLED = (
+    rf"First Token Stream Event'[^{{}}]*?'timestamp': (?:datetime\.)?{_NUMBERS}",
+    rf"'timestamp': (?:datetime\.)?{_NUMBERS}[^{{}}]*?First Token Stream Event",
 )
 
 
@@ -59,6 +64,16 @@ def _recognise(head: Head) -> str | None:
     if {"context.span_id", "span_kind"} <= set(head.columns):
         return tr("columns context.span_id and span_kind")
     return None
+
+
+def _made(events: pl.Expr, pattern: str) -> pl.Expr:
+    """The stamp that a call of Python's datetime stands for, in UTC."""
+    parts = [
+        events.str.extract(pattern, at).fill_null("0").str.zfill(6 if at == 7 else 2)
+        for at in range(1, 8)
+    ]
+    stamp = pl.format("{}-{}-{}T{}:{}:{}.{}Z", *parts)
+    return pl.when(events.str.extract(pattern, 1).is_not_null()).then(stamp)
 
 
 def _convert(raw: Raw, nested: bool) -> Batch:
@@ -76,6 +91,7 @@ def _convert(raw: Raw, nested: bool) -> Batch:
     stamp = pl.coalesce(
         raw.text("events", f'$[?(@.name=="{_EVENT}")].timestamp'),
         *(raw.text("events").str.extract(pattern) for pattern in _PYTHON),
+        *(_made(raw.text("events"), pattern) for pattern in _CALLED),
     )
     span = pl.coalesce(
         raw.text("context", "$.span_id"), raw.text("context.span_id"), raw.text("id")
@@ -89,14 +105,16 @@ def _convert(raw: Raw, nested: bool) -> Batch:
     start, end = raw.instant("start_time"), raw.instant("end_time")
     ttft, e2e = raw.instant("first_token", strict=False) - start, end - start
     said, read, write = count("input_tokens"), count("cached_tokens"), count("cache_write_tokens")
-    name = pl.col("span")
+    name, parent = pl.col("span"), raw.text("parent_id")
+    # Bedrock's Converse counts cached tokens apart.
+    apart = raw.text("name").str.contains(r"(?i)bedrock.*converse").fill_null(False)
     frame = raw.select(
         {
             "request_id": name,
             "session_id": text("session_id"),
             "start": start,
             "model": text("model"),
-            "input_tokens": whole_prompt(said, read, write),
+            "input_tokens": whole_prompt(said, read, write, apart=apart),
             "cached_tokens": read,
             "cache_write_tokens": write,
             "output_tokens": count("output_tokens"),
@@ -108,7 +126,7 @@ def _convert(raw: Raw, nested: bool) -> Batch:
             .otherwise(pl.lit("ok")),
             "vantage": pl.lit("client"),
         },
-        reject=turned_away(raw.frame, pl.col("llm"), name, pl.col("parent_id"), told_before(name)),
+        reject=turned_away(raw.frame, pl.col("llm"), name, parent, told_before(name)),
         set_aside=no_first_token(ttft, e2e),
     )
     fields = {

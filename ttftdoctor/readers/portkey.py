@@ -65,15 +65,21 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
     def counted(*paths: str) -> pl.Expr:
         return pl.coalesce([raw.count("usage", f"$.{path}", strict=False) for path in paths])
 
-    read = counted("prompt_tokens_details.cached_tokens", "cache_read_input_tokens")
+    read = counted("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+                   "cache_read_input_tokens")  # fmt: skip
     write = counted("prompt_tokens_details.cache_write_tokens", "cache_creation_input_tokens")
     cache = read.fill_null(0) + write.fill_null(0)
     units = pl.coalesce(raw.count("req_units"), raw.count("request_tokens"))
     said = pl.coalesce(counted("prompt_tokens"), units)
+    anthropic = counted("cache_read_input_tokens", "cache_creation_input_tokens").is_not_null()
+    given = counted("input_tokens")
+    # Anthropic's usage in OpenAI's words leaves cached tokens out of the prompt; the total tells.
+    beside = counted("total_tokens") == said + cache + counted("completion_tokens")
     tokens = pl.coalesce(
-        pl.when(counted("prompt_tokens").is_null()).then(counted("input_tokens") + cache),
-        pl.when(cache > said).then(said + cache).otherwise(said),
-    )
+        pl.when(counted("prompt_tokens").is_null())
+        .then(pl.when(anthropic).then(given + cache).otherwise(given)),
+        pl.when((cache > said) | ((cache > 0) & beside)).then(said + cache).otherwise(said),
+    )  # fmt: skip
     made = pl.coalesce(raw.count("res_units"), raw.count("response_tokens"),
                        counted("completion_tokens", "output_tokens"))  # fmt: skip
     frame = raw.select(

@@ -120,7 +120,7 @@ def _finished(chunk: Raw) -> pl.DataFrame:
             pl.col("bare").str.extract(r"'x-smg-routing-key': '([^']*)'", 1),
         ).alias("session"),
         asked.extract(r"\bstream=(True|False)", 1).alias("stream"),
-        asked.extract(r"\binput_ids=(\[[\d,\s]+\])", 1).alias("ids"),
+        asked.extract(r"\binput_ids=(\[[\d,\s]+\])[,)]", 1).alias("ids"),
         meta.extract(r"'finish_reason': \{[^}]*'type': '([a-z_]+)'", 1).alias("finish_reason"),
         *(meta.extract(rf"'{name}': {_NUMBER}", 1).alias(name) for name in sglang.FIGURES),
     )
@@ -193,7 +193,7 @@ def _requests(raw: Raw, queued: Callable[[Raw], pl.Expr] | None) -> Batch:
         notes.append(tr(_COARSE))
     if not raw.frame["ids"].count():
         return Batch(frame, fields, tuple(notes))
-    # Lists of ids that were cut in the middle have dots there, and are not among them.
+    # Lists of ids that were cut in the middle have dots there or behind, and are not among them.
     if UNREAD not in frame.columns:
         frame = frame.with_columns(pl.lit(None, pl.String).alias(UNREAD))
     made = Prompts(Where(ids=Place("ids"))).read(frame, raw.frame)
@@ -212,7 +212,10 @@ def _from_stats(chunk: Raw) -> Batch:
             "input_tokens": raw.count("input_len"),
             "cached_tokens": raw.count("cached_input_len"),
             "output_tokens": raw.count("output_len"),
-            "e2e_us": queue + forward,
+            # The decode stage of a split service goes on after the other one is done.
+            "e2e_us": pl.when(pl.col("kind").is_null() | (pl.col("kind") != "prefill")).then(
+                queue + forward
+            ),
             "queue_us": queue,
             "status": pl.lit("ok"),
             "vantage": pl.lit("server"),

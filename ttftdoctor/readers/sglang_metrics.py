@@ -2,7 +2,9 @@
 
 Both hold the same figures once a request has finished; the log puts them into ``out.meta_info``
 of ``request.finished`` events, often behind a stamp in brackets (``[2026-..] {...}``), which
-makes the file text. The clock is the server's. Prompt tokens include the cached ones.
+makes the file text. Answers of ``/generate`` have them in ``meta_info``; of a stream, the last one.
+The clock is the server's. Prompt tokens include the cached ones. Token ids, or else the text, give
+blocks, where they are whole: up to level 2 the log cuts them in the middle.
 
 It cannot tell: queue and first-token times without ``--enable-metrics``; requests whose client
 went away (they never finish); sessions, unless the client sent an id or a routing key. With
@@ -11,16 +13,21 @@ went away (they never finish); sessions, unless the client sent an id or a routi
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from ttftdoctor import sglang
 from ttftdoctor.language import mark, tr
+from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
-from ttftdoctor.table import Field
+from ttftdoctor.table import UNREAD, Field
 
 _META = ("id", "finish_reason", *sglang.FIGURES)
-_OUTER = ("event", "timestamp", "rid", "obj", "out", "headers", "request_parameters")
+_OUTER = ("event", "timestamp", "rid", "obj", "out", "headers", "request_parameters", "meta_info")
+#: How much of each end is left of a text that was cut.
+_LEFT = 1024
 
 FIELDS = sglang.FIELDS | {
     "request_id": sglang.named("rid, id"),
@@ -51,6 +58,9 @@ def _recognise(head: Head) -> str | None:
         return tr("lines with request.finished events behind a stamp") if found else None
     if any("request_parameters" in r and "e2e_latency" in r for r in head.records):
         return tr("e2e_latency beside request_parameters")
+    answers = [r["meta_info"] for r in head.records if isinstance(r.get("meta_info"), dict)]
+    if any("finish_reason" in a and "prompt_tokens" in a for a in answers):
+        return tr("answers with meta_info")
     events = [r for r in head.records if str(r.get("event", "")).startswith("request.")]
     if any("rid" in r or "obj" in r for r in events):
         return tr("request.received and request.finished events")
@@ -65,7 +75,9 @@ def _unfold(raw: Raw) -> Raw:
         frame = frame.with_columns(body.alias("body")).with_columns(
             pl.col("body").str.json_path_match(f"$.{name}").alias(name) for name in _OUTER
         )
-    frame = frame.with_columns(Raw(frame).text("out", "$.meta_info").alias("meta"))
+    outer = Raw(frame)
+    meta = pl.coalesce(outer.text("out", "$.meta_info"), outer.text("meta_info"))
+    frame = frame.with_columns(meta.alias("meta"))
     both = Raw(frame)
     return Raw(
         frame.with_columns(
@@ -78,7 +90,9 @@ def _unfold(raw: Raw) -> Raw:
 
 def _reject(raw: Raw, rid: pl.Expr) -> pl.Expr:
     event = raw.text("event")
-    finished = (event == "request.finished") | (event.is_null() & raw.text("obj").is_not_null())
+    answer = event.is_null() & raw.text("meta_info").is_not_null()
+    finished = (event == "request.finished") | answer
+    finished |= event.is_null() & raw.text("obj").is_not_null()
     other = pl.lit("not_a_finish_event")
     if raw.has("text"):  # a server log: most lines are of another kind, and one may be torn
         ours = pl.col("text").str.contains('"request.', literal=True)
@@ -92,12 +106,26 @@ def _reject(raw: Raw, rid: pl.Expr) -> pl.Expr:
     return (
         pl.when(~finished.fill_null(False))
         .then(other)
+        .when(answer & raw.text("finish_reason").is_null())
+        .then(pl.lit("not_final"))
         .when(rid.str.contains("HEALTH_CHECK", literal=True))
         .then(pl.lit("health_check"))
     )
 
 
-def _convert(chunk: Raw) -> Batch:
+def _whole(raw: Raw, used: pl.Series) -> pl.DataFrame:
+    """The token ids and the text of each used row, where the log did not cut them."""
+    ids, text = raw.text("obj", "$.input_ids"), raw.text("obj", "$.text")
+    # Of several prompts of one call, each has a row of its own.
+    alone = pl.lit(used) & ~raw.text("obj", "$.rid").str.starts_with("[").fill_null(False)
+    cut = text.str.slice(_LEFT, 8).str.contains("...", literal=True)
+    return raw.frame.select(
+        pl.when(alone & ~ids.str.contains('"', literal=True)).then(ids).alias("ids"),
+        pl.when(alone & ~cut).then(text).alias("prompt"),
+    )
+
+
+def _convert(chunk: Raw, of_ids: Prompts, of_text: Prompts) -> Batch:
     raw = _unfold(chunk)
     rid = pl.coalesce(raw.text("rid"), raw.text("id"))
     times = sglang.times(raw, stamp="timestamp", stream=raw.boolean("obj", "$.stream"))
@@ -128,12 +156,30 @@ def _convert(chunk: Raw) -> Batch:
     fields = {k: v for k, v in FIELDS.items() if frame[k].count()}
     if raw.frame["first_token_latency"].count() == 0:
         fields = fields | {k: v for k, v in _STAMPED.items() if frame[k].count()}
-    return Batch(frame, fields, (tr(sglang.CLOCK),))
+    notes = (tr(sglang.CLOCK),)
+    told = _whole(raw, frame["reject"].is_null())
+    if not told["ids"].count() and not told["prompt"].count():
+        return Batch(frame, fields, notes)
+    if UNREAD not in frame.columns:
+        frame = frame.with_columns(pl.lit(None, pl.String).alias(UNREAD))
+    prompts = of_ids if told["ids"].count() else of_text
+    made = prompts.read(frame, told)
+    return Batch(
+        made.frame, {**fields, **made.fields}, (*notes, *made.notes), made.parts,
+        prompts.bytes_per_token,
+    )  # fmt: skip
 
 
 def _plan(head: Head, options: Options) -> Plan:
     names = () if head.shape is Shape.TEXT else (*_OUTER, *_META)
-    return Plan(schema=dict.fromkeys(names, pl.String), convert=_convert)
+    ids, prompt = Place("ids"), Place("prompt")
+    of_ids = Prompts(Where(ids=ids, prompt=prompt), parts=options.text)
+    of_text = Prompts(
+        Where(prompt=prompt), bytes_per_token=options.bytes_per_token,
+        tokenizer=options.tokenizer, parts=options.text,
+    )  # fmt: skip
+    convert = partial(_convert, of_ids=of_ids, of_text=of_text)
+    return Plan(schema=dict.fromkeys(names, pl.String), convert=convert)
 
 
 READER = Reader(

@@ -2,9 +2,9 @@
 
 One ``Success`` event is a finished generation; its figures are fields of the span around it, and
 texts with a unit (``720.114µs``, ``3.12s``). The line is written at the end, so the request came
-``total_time`` before. Failures are ERROR lines of the same spans, without figures. Where a span is
-recorded twice, the last value of a field counts. Embedding servers log alike, under another name,
-and are not meant.
+``total_time`` before. Failures are ERROR lines of the same spans, or of others inside them, without
+figures. Where a span is recorded twice, the last value of a field counts. Embedding servers log
+alike, under another name, and are not meant.
 
 It cannot tell: **the first token** (it lies somewhere between ``validation_time + queue_time`` and
 ``total_time``), prompt and cached tokens, ids, sessions, and requests whose client went away. The
@@ -23,8 +23,11 @@ from ttftdoctor.table import LINE, Field
 
 _SPANS = ("total_time", "validation_time", "queue_time", "inference_time", "time_per_token")
 _TARGET = "text_generation_router"
-_OUTER = ("timestamp", "level", "message", "target", "span", *_SPANS)
-_ROUTES = ("generate", "generate_stream", "compat_generate", "chat_completions", "completions")
+_OUTER = ("timestamp", "level", "message", "target", "span", "spans", *_SPANS)
+_ROUTES = (
+    "generate", "generate_stream", "compat_generate", "chat_completions", "completions",
+    "sagemaker_compatibility", "vertex_compatibility",
+)  # fmt: skip
 _STAMP = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)"
 _STREAMS = {"generate_stream": True, "generate": False}
 
@@ -67,6 +70,11 @@ def _recognise(head: Head) -> str | None:
     return None
 
 
+def _route(inner: pl.Expr, outer: pl.Expr) -> pl.Expr:
+    """The name of a span, or that of the outermost around it if only this one is a call."""
+    return pl.when(~inner.is_in(_ROUTES) & outer.is_in(_ROUTES)).then(outer).otherwise(inner)
+
+
 def _from_text(chunk: Raw) -> Batch:
     """Lines as the router prints them; those that are JSON among them, too."""
     text = pl.col("text").str
@@ -81,7 +89,7 @@ def _from_text(chunk: Raw) -> Batch:
         LINE,
         pl.coalesce(event("$.timestamp"), bare.then(text.extract(_STAMP, 1))).alias("timestamp"),
         pl.coalesce(
-            event("$.level"), bare.then(text.extract(r"Z\s+([A-Z]+)\s+\w+\{", 1))
+            event("$.level"), bare.then(text.extract(r"Z\s+([A-Z]+)\s+\w+[:{]", 1))
         ).alias("level"),
         pl.coalesce(
             event("$.message"),
@@ -89,8 +97,10 @@ def _from_text(chunk: Raw) -> Batch:
         ).alias("message"),
         pl.lit(_TARGET).alias("target"),
         pl.coalesce(
-            event("$.span.name"),
-            bare.then(text.extract(rf"^.*[\s:]({'|'.join(_ROUTES)})\{{", 1)),
+            _route(event("$.span.name"), event("$.spans[0].name")),
+            # Fields may hold texts that look like names: of a failure, the outermost span counts.
+            bare.then(text.extract(rf"^.*[\s:]({'|'.join(_ROUTES)})\{{.*\btotal_time=", 1)),
+            bare.then(text.extract(rf"Z\s+[A-Z]+\s+({'|'.join(_ROUTES)})[:{{]", 1)),
         ).alias("name"),
         *(
             pl.coalesce(
@@ -107,7 +117,7 @@ def _from_json(raw: Raw) -> Batch:
     spans = [
         pl.coalesce(raw.text("span", f"$.{name}"), raw.text(name)).alias(name) for name in _SPANS
     ]
-    names = raw.text("span", "$.name").alias("name")
+    names = _route(raw.text("span", "$.name"), raw.text("spans", "$[0].name")).alias("name")
     return _batch(Raw(raw.frame.with_columns(*spans, names), raw.options))
 
 
@@ -117,7 +127,7 @@ def _batch(raw: Raw) -> Batch:
     made = pl.when(nanos > 0).then(_nanos(raw, "inference_time") / nanos)
     ours = raw.text("target").str.starts_with(_TARGET).fill_null(False)
     done = (raw.text("message") == "Success").fill_null(False)
-    failed = (raw.text("level") == "ERROR").fill_null(False) & raw.text("name").is_in(_ROUTES)
+    failed = ((raw.text("level") == "ERROR") & raw.text("name").is_in(_ROUTES)).fill_null(False)
     busy = raw.text("message").str.to_lowercase().str.contains("overloaded")
     stamp = raw.instant("timestamp")
     frame = raw.select(

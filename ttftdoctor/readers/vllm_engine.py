@@ -13,9 +13,10 @@ Three layouts of them:
   There ``time_to_first_token_ms`` starts when the request is first scheduled: the queue comes on
   top. Of a stream only the chunk with the usage has it; ``created`` is whole seconds.
 
-The first two lie at the top of a record or under ``metrics``. Prompt tokens include the cached
-ones. It cannot tell: sessions; the answer of a stream without ``include_usage``; anything of
-several samples of one prompt (``n`` above 1), for which vLLM gives no figures.
+The first two lie at the top of a record or under ``metrics``; token ids beside them give the length
+of the prompt and its blocks. Prompt tokens include the cached ones. It cannot tell: sessions; the
+answer of a stream without ``include_usage``; anything of several samples of one prompt (``n`` above
+1), for which vLLM gives no figures.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from typing import Any
 import polars as pl
 
 from ttftdoctor.language import mark, tr
+from ttftdoctor.prompts import Place, Prompts, Where
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import Head, Shape
-from ttftdoctor.table import Field
+from ttftdoctor.table import UNREAD, Field
 
 _V1 = ("queued_ts", "scheduled_ts", "first_token_ts", "last_token_ts")
 _V0 = ("first_scheduled_time", "first_token_time", "last_token_time")
@@ -49,6 +51,7 @@ _BESIDE = {
         "num_generation_tokens",
     ),
 }  # fmt: skip
+_IDS = "prompt_token_ids"
 _RESPONSE = ("id", "object", "created", "model", "usage", "metrics", "error")
 
 _QUEUED = mark("difference of two stamps of the engine's monotonic clock")
@@ -93,7 +96,7 @@ def _plan(head: Head, options: Options) -> Plan:
     kind = _kind(head)
     if kind == "sent":
         return Plan(dict.fromkeys(_RESPONSE, pl.String), _sent)
-    names = {"metrics", *_STATS, *(name for names in _BESIDE.values() for name in names)}
+    names = {"metrics", _IDS, *_STATS, *(name for names in _BESIDE.values() for name in names)}
     unwrap = None
     if head.outer is not None and not _inside(head.outer, ("arrival_time",)):
         stamps = _V1 if kind == "v1" else _V0
@@ -271,7 +274,13 @@ def _batch(
     reject: pl.Expr | None = None,
 ) -> Batch:
     frame = raw.select(columns, reject=reject)
-    return Batch(frame, {k: v for k, v in fields.items() if frame[k].count()}, notes)
+    told = {k: v for k, v in fields.items() if frame[k].count()}
+    if raw.frame.schema.get(_IDS) != pl.String or not raw.frame[_IDS].count():
+        return Batch(frame, told, notes)
+    if UNREAD not in frame.columns:
+        frame = frame.with_columns(pl.lit(None, pl.String).alias(UNREAD))
+    made = Prompts(Where(ids=Place(_IDS))).read(frame, raw.frame)
+    return Batch(made.frame, told | made.fields, (*notes, *made.notes))
 
 
 READER = Reader(

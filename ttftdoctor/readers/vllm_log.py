@@ -11,7 +11,8 @@ LMCache's ``Reqid: ...`` line at the first look-up has the prompt's length and w
 LMCache hold of it: both are prefixes, so the longer one counts, not the sum. What is found but not
 retrieved does not count. A request that is scheduled again prints it again: the first one counts.
 Several engine ids belong to one request: an id with a number before it, or eight more hexadecimal
-digits behind it, is that of the request without.
+digits behind it, is that of the request without. The body of a request is logged under the bare id
+that its name for the client has behind a word (``chatcmpl-ID``); one that fits none is passed over.
 
 ``Avg prompt throughput`` lines are averages of ten seconds and name no request. It cannot tell:
 the first token, the queue and prefill of a request, nor its end more finely than to a second.
@@ -28,11 +29,16 @@ from ttftdoctor.sources import Head, Shape
 from ttftdoctor.table import LINE, UNREAD, Field
 
 _TEXTS = r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|None)"""
-_RECEIVED = rf"\bReceived request (\S+): (?:prompt: {_TEXTS}, )?params: (.*)$"
+_RECEIVED = (
+    rf"\bReceived request (\S+): (?:prompt: {_TEXTS}, ?)?(?:prefix_pos: \w+, ?)?"
+    r"(?:sampling[_ ])?params: (.*)$"
+)
 _DETAILS = rf"\bRequest (\S+) details: prompt: {_TEXTS}, (.*)$"
 _BODY = r"\bRequest (\S+) JSON body: (\{.*\})\s*$"
 #: The last one: what came before may be words to stop at.
-_IDS = r".*\bprompt_token_ids: (\[[\d,\s]*\]|None)"
+_IDS = r".*\bprompt[_ ]token[_ ]ids: (\[[\d,\s]*\]|None)"
+#: What a client knows a request by, whose bare id the body is logged under.
+_NAMED = ("chatcmpl-{}", "cmpl-{}", "cmpl-{}-0")
 _ADDED = r"\bAdded request (\S+?)\.\s*$"
 _DONE = r"\bGenerated response (\S+?)(?: \((streaming complete)\))?: output: "
 _FINISHED = r"\bFinished request (\S+?)\.\s*$"
@@ -43,7 +49,7 @@ _LOOKUP = (
     r", LMCache hit tokens: (\d+), need to load: (-?\d+)"
 )
 _LEVEL = r"\b(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) "
-_FULL = rf"(?:\[|{_LEVEL})(\d{{4}}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)"
+_FULL = rf"(?:^|\[|{_LEVEL})(\d{{4}}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d(?:[.,]\d+)?)"
 _SHORT = rf"{_LEVEL}(\d\d-\d\d) (\d\d:\d\d:\d\d)\b"
 _WORDS = [
     "Received request ", "Request ", "Added request ", "Generated response ", "Finished request ",
@@ -161,6 +167,7 @@ def _events(lines: pl.DataFrame) -> pl.DataFrame:
         "stamp",
         pl.coalesce(came, told, of(lookup, 1), ended, broken, failed).str.split(",").alias("id"),
         of(received, 1).is_not_null().alias("received"),
+        text.contains(_BODY).alias("bare"),
         came.is_not_null().alias("came"),
         pl.coalesce(
             pl.when(ended.is_not_null()).then(pl.lit("ok")),
@@ -193,6 +200,7 @@ def _same_request(events: pl.DataFrame) -> pl.DataFrame:
         "child": pl.col("id").str.replace(r"^\d+_", ""),
         "inner": pl.col("id").str.replace(r"-[0-9a-f]{8}$", ""),
         "both": pl.col("id").str.replace(r"^\d+_", "").str.replace(r"-[0-9a-f]{8}$", ""),
+        **{f: pl.when("bare").then(pl.format(f, "id")) for f in _NAMED},
     }
     for name, tried in tries.items():
         out = out.with_columns(tried.alias("_try")).join(
@@ -200,7 +208,9 @@ def _same_request(events: pl.DataFrame) -> pl.DataFrame:
             maintain_order="left",
         )  # fmt: skip
     best = pl.coalesce(pl.when(pl.col(name)).then(tried) for name, tried in tries.items())
-    return out.with_columns(pl.coalesce(best, "id").alias("id")).drop("_row", "_try", *tries)
+    out = out.with_columns(best.alias("best"))
+    out = out.filter(~pl.col("bare") | pl.col("best").is_not_null())
+    return out.with_columns(pl.coalesce("best", "id").alias("id")).drop("_row", "_try", *tries)
 
 
 def _requests(events: pl.DataFrame) -> pl.DataFrame:
@@ -248,14 +258,17 @@ def _convert(chunk: Raw) -> Batch:
     reused = engine + added.clip(lower_bound=0)
     columns = {
         "request_id": raw.text("id"),
-        "session_id": raw.text("body", "$.session_id"),
+        "session_id": pl.coalesce(
+            raw.text("body", "$.session_id"), raw.text("body", "$.vllm_xargs.session_id")
+        ),
+        "model": raw.text("body", "$.model"),
         "start": pl.coalesce(came, looked),
         "input_tokens": pl.coalesce("total", "counted"),
         "cached_tokens": reused,
         # In whole seconds, a short request ends when it began: that is no duration.
         "e2e_us": pl.when(took > 0).then(took),
         "status": pl.col("end"),
-        "streamed": pl.col("streaming"),
+        "streamed": pl.coalesce("streaming", raw.boolean("body", "$.stream")),
         "vantage": pl.lit("server"),
     }
     # Lines of requests that came before the log began.
@@ -308,7 +321,10 @@ def _fields(frame: pl.DataFrame, found: pl.DataFrame, dated: bool) -> dict[str, 
             "derived",
         ),
         "status": Field("last line of the request", "", mark("finished, aborted or failed")),
-        "streamed": Field("Generated response", "", mark("streaming complete, or not")),
+        "model": Field("JSON body: model", "", mark("as the client sent it")),
+        "streamed": Field(
+            "Generated response, JSON body: stream", "", mark("streaming complete, or not")
+        ),
         "vantage": Field("", "", mark("the server's own log"), "assumed"),
     }
     if found["total"].count():

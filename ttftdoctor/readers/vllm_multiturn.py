@@ -2,8 +2,9 @@
 
 ``start_time_ms`` is a monotonic clock: no dates, and one host only. ``input_num_turns`` counts
 messages (1, 3, 5, ...). Where the first chunk held several tokens, the tool takes the time of the
-others off the TTFT and stops at 0.1 ms: such a row was clamped, not measured. The cached per cent
-is the share of history in the prompt, a bound and no measurement. Tokens are the client's count of
+others off the TTFT and stops at 0.1 ms: such a row was clamped, not measured. Where nothing was
+streamed, the TTFT is the latency; -1 stands for an unknown one. The cached per cent is the share of
+history in the prompt, a bound and no measurement. Tokens are the client's count of
 the texts, without the chat template.
 
 SGLang's ``bench_multiturn.py`` writes averages of each round only, and is refused.
@@ -29,6 +30,7 @@ _TEXTS = (
 )  # fmt: skip
 _NEEDED = {"ttft_ms", "latency_ms", "input_num_turns", "conversation_id"}
 _CLAMP_US = 100
+_UNKNOWN_US = -1000
 
 FIELDS = {
     "session_id": Field("conversation_id", "", mark("a conversation of the data set, sent once")),
@@ -40,7 +42,9 @@ FIELDS = {
         "ttft_ms", "ms", mark("from sending to the first token, as the tool corrects it")
     ),
     "e2e_us": Field("latency_ms", "ms", mark("from sending to the end")),
-    "streamed": Field("", "", mark("the tool asks for streams only"), "assumed"),
+    "streamed": Field(
+        "ttft_ms, latency_ms", "", mark("the same where nothing was streamed"), "inferred"
+    ),
     "vantage": Field("", "", mark("the load generator's own clock"), "assumed"),
 }
 _NOTE = mark(
@@ -61,17 +65,21 @@ def _is_average(head: Head) -> bool:
 
 
 def _convert(raw: Raw) -> Batch:
-    ttft = raw.duration("ttft_ms", "ms")
+    logged, e2e = raw.duration("ttft_ms", "ms"), raw.duration("latency_ms", "ms")
+    ttft = pl.when(logged != _UNKNOWN_US).then(logged)
+    output = raw.count("output_num_tokens")
+    # Of several tokens, the first does not come with the last.
+    whole = ((ttft == e2e) & (output > 1)).fill_null(False)
     frame = raw.select(
         {
             "session_id": raw.text("conversation_id"),
             "turn": (raw.count("input_num_turns", strict=False) + 1) // 2,
             "start": raw.instant("start_time_ms", "ms"),
             "input_tokens": raw.count("input_num_tokens"),
-            "output_tokens": raw.count("output_num_tokens"),
+            "output_tokens": output,
             "ttft_us": ttft,
-            "e2e_us": raw.duration("latency_ms", "ms"),
-            "streamed": pl.lit(True),
+            "e2e_us": pl.when(e2e != _UNKNOWN_US).then(e2e),
+            "streamed": ~whole,
             "vantage": pl.lit("client"),
         },
         set_aside=pl.when(ttft == _CLAMP_US).then(pl.lit("ttft_clamped")),

@@ -62,9 +62,12 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
         return pl.coalesce([raw.count("usage", f"$.{path}", strict=False) for path in paths])
 
     read = count("prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
-                 "cache_read_input_tokens")  # fmt: skip
+                 "cache_read_input_tokens", "cached_content_token_count")  # fmt: skip
     write = count("cache_creation_input_tokens", "prompt_tokens_details.cache_write_tokens")
-    said = count("prompt_tokens", "input_tokens")
+    said = count("prompt_tokens", "input_tokens", "prompt_token_count")
+    # Gemini counts its thoughts beside the answer.
+    thoughts = count("thoughts_token_count")
+    answer = count("candidates_token_count") + thoughts.fill_null(0)
     apart = (
         count("input_tokens").is_not_null()
         & count("cache_read_input_tokens", "cache_creation_input_tokens").is_not_null()
@@ -84,10 +87,13 @@ def _convert(raw: Raw, prompts: Prompts | None) -> Batch:
             "input_tokens": whole_prompt(said, read, write, apart=apart),
             "cached_tokens": read,
             "cache_write_tokens": write,
-            "output_tokens": count("completion_tokens", "output_tokens"),
-            "reasoning_tokens": count(
-                "completion_tokens_details.reasoning_tokens",
-                "output_tokens_details.reasoning_tokens",
+            "output_tokens": pl.coalesce(count("completion_tokens", "output_tokens"), answer),
+            "reasoning_tokens": pl.coalesce(
+                count(
+                    "completion_tokens_details.reasoning_tokens",
+                    "output_tokens_details.reasoning_tokens",
+                ),
+                thoughts,
             ),
             "ttft_us": ttft,
             "e2e_us": e2e,
