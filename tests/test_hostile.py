@@ -456,3 +456,179 @@ def test_a_table_that_is_none(tmp_path, data):
         _read(tmp_path / "a.csv", data)
     with contextlib.suppress(InputError):
         assert _read(tmp_path / "a.csv", data, format="flat").requests.height == 0
+
+
+# ------------------------------------- found by benchmarks/hostile: damaged samples of all formats
+
+LOGS = SAMPLE.parent
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "odd"),
+    [
+        ("guidellm", '"sample-8b"', '"\\ud800"'),
+        ("guidellm", '"conv-11"', '"\\udfff\\ud800 \\ud83e\\udd8a"'),
+        ("genai-perf", '\\"content\\":\\"a\\"', '\\"content\\":\\"\\ud800\\"'),
+    ],
+)
+def test_half_a_character_in_a_document(tmp_path, name, text, odd):
+    sample = (LOGS / f"{name}.json").read_text()
+    assert text in sample
+    for long in (0, 2**20):  # a document that fits the head, and one that does not
+        data = sample.replace(text, odd).replace("{", "{" + " " * long, 1)
+        (one,) = _read(tmp_path / "a.json", data.encode(), format=name).inputs
+        (whole,) = read_log([str(LOGS / f"{name}.json")]).inputs
+        assert (one.rows_read, one.rows_used) == (whole.rows_read, whole.rows_used)
+
+
+@pytest.mark.parametrize("kind", [["session_meta"], {}, None, 5])
+def test_a_record_whose_type_is_no_text(tmp_path, kind):
+    lines = (LOGS / "codex.jsonl").read_text().splitlines()
+    odd = json.dumps({**json.loads(lines[0]), "type": kind})
+    log = _read(tmp_path / "a.jsonl", "\n".join([odd, *lines]).encode())
+    assert [one.format for one in log.inputs] == ["codex"]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"reasoning_tokens": -5}, "negative_tokens"),
+        ({"cache_write_tokens": -5}, "negative_tokens"),
+        ({"cache_write_tokens": 200_000_000}, "absurd_tokens"),
+        ({"prefill_ms": 1e9, "ttft_ms": None}, "absurd_duration"),
+    ],
+)
+def test_every_count_and_duration_is_judged(tmp_path, row, reason):
+    log = _read(tmp_path / "a.jsonl", _lines([*_rows(), {**_rows(1)[0], **row}]))
+    assert log.inputs[0].rows_rejected == {reason: 1}
+
+
+def test_absurd_parts_of_an_unknown_whole_are_not_used(tmp_path):
+    rows = [{**row, "cached_tokens": 5, "reasoning_tokens": 5} for row in _rows()]
+    rows[0] |= {"cached_tokens": 200_000_000, "input_tokens": None}
+    rows[1] |= {"reasoning_tokens": 200_000_000, "output_tokens": None}
+    log = _read(tmp_path / "a.jsonl", _lines(rows))
+    assert log.requests.height == 50
+    assert set(log.requests["cached_tokens"]) == {5, None}
+    assert set(log.requests["reasoning_tokens"]) == {5, None}
+
+
+def test_records_of_several_formats_with_a_field_called_line(tmp_path):
+    lines = []
+    for name in ("litellm", "braintrust"):
+        for line in (LOGS / f"{name}.jsonl").read_text().splitlines():
+            with contextlib.suppress(ValueError):
+                record = json.loads(line)
+                lines += [record, {**record, "line": "12", "id": f"{record['id']}-b"}]
+    log = _read(tmp_path / "a.jsonl", _lines(lines))
+    assert {one.format for one in log.inputs} == {"litellm", "braintrust"}
+    assert sum(one.rows_read for one in log.inputs) == len(lines)
+
+
+def test_a_field_called_line_cannot_be_named(tmp_path):
+    rows = [{**row, "line": "x"} for row in _rows()]
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_bytes(_lines(rows))
+    for name in ("a.parquet", "a.jsonl"):
+        with pytest.raises(InputError, match="a field named `line` cannot be read"):
+            _read(tmp_path / name, options=Options(columns={"tenant": "line"}))
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_a_date_outside_the_calendar_where_text_belongs(tmp_path, unit):
+    stamps = pl.Series([2**62] + [1_700_000_000_000] * 49).cast(pl.Datetime(unit))
+    log = _parquet(tmp_path / "a.parquet", session_id=stamps)
+    assert log.requests.height == 50
+    assert log.requests["session_id"].null_count() == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pl.Series([7] * 14),
+        pl.Series([dt.datetime(2026, 8, 1, tzinfo=dt.UTC)] * 14),
+        pl.Series([b"x"] * 14),
+    ],
+)
+def test_a_value_of_another_type_where_members_are_asked_for(tmp_path, value):
+    rows = [json.loads(line) for line in (LOGS / "langsmith.jsonl").read_text().splitlines()[:14]]
+    texts = [
+        {k: v if isinstance(v, str) else json.dumps(v) for k, v in row.items()} for row in rows
+    ]
+    frame = pl.DataFrame(texts, infer_schema_length=None)
+    columns = {name for name in frame.columns if frame[name].str.contains("^[{]").any()}
+    columns |= {"prompt_token_details", "completion_token_details"}
+    frame.with_columns(value.alias(name) for name in columns).write_parquet(tmp_path / "a.parquet")
+    log = _read(tmp_path / "a.parquet", format="langsmith")
+    assert log.inputs[0].rows_read == 14
+
+
+@pytest.mark.parametrize("name", ["dynamo", "vllm-log", "llamacpp", "tgi", "sglang-metrics"])
+def test_text_without_a_request_in_it(tmp_path, name):
+    with contextlib.suppress(InputError):
+        log = _read(tmp_path / "a.log", b"\xff\xfe\xc3" * 1000, format=name)
+        assert log.requests.height == 0
+
+
+def test_a_table_with_none_of_the_columns_of_a_format(tmp_path):
+    table = b"type,data,metric\n" + b"Point,1,llm_ttft\nMetric,2,llm_ttft\n" * 20
+    with pytest.raises(InputError, match="no request was found"):
+        _read(tmp_path / "a.csv", table, format="k6")
+
+
+@pytest.mark.parametrize("metric", ["ttft", "m_ttft"])
+def test_a_damaged_name_of_a_metric_hides_no_others(tmp_path, metric):
+    sample = (LOGS / "k6.jsonl").read_text()
+    line = next(line for line in sample.splitlines() if '"Point"' in line and "llm_ttft" in line)
+    odd = line.replace("llm_ttft", metric)
+    log = _read(tmp_path / "a.jsonl", f"{odd}\n{sample}".encode())
+    whole = read_log([str(LOGS / "k6.jsonl")])
+    assert log.inputs[0].rows_used == whole.inputs[0].rows_used
+    assert log.requests["e2e_us"].equals(whole.requests["e2e_us"])
+
+
+@pytest.mark.parametrize("value", [pl.Series([7.5] * 17), pl.Series([[1]] * 17)])
+def test_a_parent_that_is_no_text(tmp_path, value):
+    spans = json.loads((LOGS / "phoenix.json").read_text())["data"]
+    flat = [{name: v if isinstance(v, str) else json.dumps(v) for name, v in span.items()}
+            for span in spans]  # fmt: skip
+    frame = pl.DataFrame(flat, infer_schema_length=None).with_columns(parent_id=value)
+    frame.write_parquet(tmp_path / "a.parquet")
+    assert _read(tmp_path / "a.parquet", format="phoenix").inputs[0].rows_read == 17
+
+
+@pytest.mark.parametrize("value", ["[1, 2]", 5, {"a": 1}, [[1]], dt.date(2026, 8, 1)])
+def test_block_ids_that_are_no_list(tmp_path, value):
+    rows = [{"timestamp": n, "input_length": 1024, "output_length": 5, "hash_ids": value}
+            for n in range(20)]  # fmt: skip
+    pl.DataFrame(rows).write_parquet(tmp_path / "a.parquet")
+    log = _read(tmp_path / "a.parquet", format="mooncake")
+    assert log.inputs[0].rows_read == 20
+    assert log.inputs[0].rows_rejected == {"wrong_shape": 20}
+
+
+def test_a_bomb_of_blank_lines_in_text_is_not_held(tmp_path):
+    sample = (LOGS / "vllm-log.log").read_bytes()
+    bomb = zstandard.ZstdCompressor().compress(sample + b"\n" * 60_000_000)
+    log = _read(tmp_path / "a.zst", bomb, format="vllm-log")
+    assert log.inputs[0].rows_read == read_log([str(LOGS / "vllm-log.log")]).inputs[0].rows_read
+
+
+@pytest.mark.parametrize("name", ["vllm-log.log", "claude-code.jsonl"])
+def test_a_log_too_large_to_hold(monkeypatch, name):
+    monkeypatch.setattr("ttftdoctor.sources.MAX_TABLE_BYTES", 1000)
+    with pytest.raises(InputError, match="spread over several lines cannot be held"):
+        read_log([str(LOGS / name)])
+
+
+def test_a_table_of_too_many_cells(tmp_path, monkeypatch):
+    monkeypatch.setattr("ttftdoctor.sources.MAX_CELLS", 1000)
+    _read(tmp_path / "a.csv", _csv().encode())
+    with pytest.raises(InputError, match="more than 1,000 cells of CSV cannot be held"):
+        _read(tmp_path / "a.csv", _csv().encode() + b"\n" * 1000)
+
+
+def test_only_the_first_rejects_are_kept(tmp_path):
+    log = _read(tmp_path / "a.jsonl", _lines(_rows()) + b"no\n" * 2000 + _lines(_rows()))
+    assert log.inputs[0].rows_rejected == {"not_json": 2000}
+    assert log.inputs[0].first_rejects == tuple((51 + n, "not_json") for n in range(10))

@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from ttftdoctor.sources import Head
 
 
-def _members(
-    folder: str, attribute: str, wanted: Callable[[str], bool] = bool
-) -> Iterator[Any]:
+def _members(folder: str, attribute: str, wanted: Callable[[str], bool] = bool) -> Iterator[Any]:
     package = importlib.import_module(f"ttftdoctor.{folder}")
     for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda m: m.name):
         if not module.name.startswith("_") and wanted(module.name):

@@ -98,12 +98,15 @@ def times(raw: Raw, *, stamp: str, stream: pl.Expr) -> Times:
     prefill = prefilled - raw.instant("forward_entry_time", "s")
     logged = raw.duration("first_token_latency", "s")
     # Builds that know no better give the end of an unstreamed answer as its first token.
-    whole = (~stream & (logged >= e2e - SAME_US)).fill_null(False)
+    alike = (logged >= e2e - SAME_US).fill_null(False)
+    whole = ~stream.fill_null(raw.count("completion_tokens") <= 1) & alike
     first = pl.coalesce(pl.when(~whole).then(logged), prefilled - received)
     return Times(
         start=pl.coalesce(received, ended - e2e),
         ttft=pl.coalesce(first, logged),
         e2e=e2e,
         prefill=pl.when(prefill >= 0).then(prefill),
-        streamed=pl.when(stream | first.is_null()).then(stream),
+        streamed=pl.when(stream | first.is_null()).then(
+            pl.when(stream.is_null() & whole).then(False).otherwise(stream)
+        ),
     )

@@ -175,15 +175,16 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
     measured = aside.is_null() & ttft.is_not_null()
     output_bad = pl.col("output_tokens") > ABSURD_TOKENS
     doubtful = {
-        ("cached_tokens", "cached_dropped"): pl.col("cached_tokens") > pl.col("input_tokens"),
+        ("cached_tokens", "cached_dropped"): pl.col("cached_tokens")
+        > pl.col("input_tokens").fill_null(ABSURD_TOKENS),
         ("start", "start_dropped"): (start < -_EPOCH_US)
         | start.is_between(_EPOCH_US, _YEAR_2000_US, closed="left")
         | (start > _YEAR_2100_US),
         ("queue_us", "queue_dropped"): measured & (pl.col("queue_us") > ttft * 1.05 + 1000),
         ("prefill_us", "prefill_dropped"): measured & (pl.col("prefill_us") > ttft * 1.05 + 1000),
         ("output_tokens", "output_dropped"): output_bad,
-        ("reasoning_tokens", "reasoning_dropped"): ~output_bad
-        & (pl.col("reasoning_tokens") > pl.col("output_tokens")),
+        ("reasoning_tokens", "reasoning_dropped"): pl.col("reasoning_tokens")
+        > pl.min_horizontal("output_tokens", pl.lit(ABSURD_TOKENS)),
     }
     names = {name: test.fill_null(False) for (_, name), test in doubtful.items()}
     held = _held(frame, names)

@@ -51,27 +51,31 @@ _GOOD_DEPTH = 300
 # Texts that are put in place of a whole JSON string, quotes included, once it is written.
 _RAW = (
     "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "1e-999", "-0", "-0.0", "9" * 400,
-    "-" + "9" * 25, "1" + "0" * 18, "18446744073709551616", "0.1e+308", '"\\ud800"', '"\\udfff\\ud800"',
-    '"\\u0000"', '{"a":1,"a":[2],"":{}}',
-    "9" * 5000, "01", "+1", "1.", ".5", "0x10", "tru", "None", "undefined", "'x'", "1_000", '"\\x41"', "",
+    "-" + "9" * 25, "1" + "0" * 18, "18446744073709551616", "0.1e+308", '"\\ud800"',
+    '"\\udfff\\ud800"', '"\\u0000"', '{"a":1,"a":[2],"":{}}', "9" * 5000, "01", "+1", "1.", ".5",
+    "0x10", "tru", "None", "undefined", "'x'", "1_000", '"\\x41"', "",
 )  # fmt: skip
 _ODD: tuple[Any, ...] = (
-    None, True, False, 0, 1, -1, -0.0, 0.5, -0.5, 1e-9, 1e18, -1e18, 1e300, -1e300, 2**31, 2**32, 2**53,
-    2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**30, 10**400, 86_400_000_001, 10**8, 10**8 + 1,
-    "", " ", "null", "None", "NaN", "nan", "inf", "-inf", "1e999", "-1", "0", "12", "12.5", "1,5", "1 000",
-    "12ms", "3 s", "-5ms", "1e400s", "9" * 30, "0x1F", "१२", "１２", "true", "yes", "ok", "error", "499", "429",
-    "\x00", "\x1b[31mred\x1b[0m", "\ud800", "\ufeff", "\u2028", "\r", "a\nb", "'", '"', "\\", "{", "[", "{}", "[]",
-    '{"a":', "[1,2", "$", "$.a", "../../etc/passwd", "<script>", "=1+1", "🦊" * 20, "e\u0301", "\u202eabc",
-    "0000-00-00T00:00:00Z", "9999-12-31T23:59:59.999999Z", "10000-01-01T00:00:00Z", "0001-01-01T00:00:00+14:00",
-    "2026-02-30T10:00:00Z", "2026-08-01T25:61:61Z", "2026-08-01T10:00:00.123456789123Z", "2026-08-01",
-    "2026-08-01T10:00:00+99:99", "2026-08-01 10:00:00", "1785578400", "-1785578400", "1785578400000000000",
-    [], {}, [1, 2], ["a"], [None], [[1]], [{}], [[]], [-1, -2], [1e300] * 3, {"a": 1}, {"value": None}, {"": ""},
-    {"intValue": "x"}, {"stringValue": None}, [{"key": 1, "value": 2}], [{"key": "a"}], [0.1, "b", None],
+    None, True, False, 0, 1, -1, -0.0, 0.5, -0.5, 1e-9, 1e18, -1e18, 1e300, -1e300, 2**31, 2**32,
+    2**53, 2**63 - 1, 2**63, -(2**63), -(2**63) - 1, 2**64, 10**30, 10**400, 86_400_000_001,
+    10**8, 10**8 + 1, "", " ", "null", "None", "NaN", "nan", "inf", "-inf", "1e999", "-1", "0",
+    "12", "12.5", "1,5", "1 000", "12ms", "3 s", "-5ms", "1e400s", "9" * 30, "0x1F", "१२", "１２",
+    "true", "yes", "ok", "error", "499", "429", "\x00", "\x1b[31mred\x1b[0m", "\ud800", "\ufeff",
+    "\u2028", "\r", "a\nb", "'", '"', "\\", "{", "[", "{}", "[]", '{"a":', "[1,2", "$", "$.a",
+    "../../etc/passwd", "<script>", "=1+1", "🦊" * 20, "e\u0301", "\u202eabc",
+    "0000-00-00T00:00:00Z", "9999-12-31T23:59:59.999999Z", "10000-01-01T00:00:00Z",
+    "0001-01-01T00:00:00+14:00", "2026-02-30T10:00:00Z", "2026-08-01T25:61:61Z",
+    "2026-08-01T10:00:00.123456789123Z", "2026-08-01", "2026-08-01T10:00:00+99:99",
+    "2026-08-01 10:00:00", "1785578400", "-1785578400", "1785578400000000000", [], {}, [1, 2],
+    ["a"], [None], [[1]], [{}], [[]], [-1, -2], [1e300] * 3, {"a": 1}, {"value": None}, {"": ""},
+    {"intValue": "x"}, {"stringValue": None}, [{"key": 1, "value": 2}], [{"key": "a"}],
+    [0.1, "b", None],
 )  # fmt: skip
 _BYTES = (
-    b"\x00", b"\xff", b"\xfe\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf", b"\r", b"\t",
-    b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xe2\x80\xa8", b"\x1b[0m", b"\x1b[", b'"', b"'", b"\\", b",", b"{", b"}", b"[",
-    b"]", b":", b"|", b"=", b"-", b"99999999999999999999", b"1e999", b"NaN", b"null", b"%s", b"()", b"\xf0\x9f\xa6\x8a",
+    b"\x00", b"\xff", b"\xfe\xff", b"\xc3", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xef\xbb\xbf",
+    b"\r", b"\t", b"\x0b", b"\x0c", b"\x1c", b"\x85", b"\xe2\x80\xa8", b"\x1b[0m", b"\x1b[", b'"',
+    b"'", b"\\", b",", b"{", b"}", b"[", b"]", b":", b"|", b"=", b"-", b"99999999999999999999",
+    b"1e999", b"NaN", b"null", b"%s", b"()", b"\xf0\x9f\xa6\x8a",
 )  # fmt: skip
 _ID = re.compile(r"(?i)(?:id|uuid|span|trace|parent|session|conversation|thread|request)s?$")
 _HEX = re.compile(r"[0-9a-f]{16,32}$")
@@ -183,7 +187,7 @@ class Maker:
     def _lines(self, rng: random.Random, damaged: int) -> tuple[bytes, int]:
         out: list[bytes] = [] if self.bare or rng.random() < 0.15 else list(self.lines)
         done = 0
-        for copy, at in self._copies(len(self.lines)):
+        for copy, at in _copies(len(self.lines)):
             line = self.lines[at]
             if rng.random() < DAMAGED:
                 try:
@@ -205,7 +209,7 @@ class Maker:
     def _text(self, rng: random.Random, damaged: int) -> tuple[bytes, int]:
         out: list[bytes] = [] if self.bare or rng.random() < 0.15 else list(self.lines)
         done = 0
-        for copy, at in self._copies(len(self.lines)):
+        for copy, at in _copies(len(self.lines)):
             line = _other_ids(self.lines[at], copy)
             if rng.random() < DAMAGED * 0.6:
                 line = _broken(rng, line, self.lines)
@@ -244,7 +248,7 @@ class Maker:
         for put, some in places:
             mine = max(1, round(damaged * len(some) / max(total, 1)))
             grown = [] if self.bare or rng.random() < 0.15 else list(some)
-            for copy, at in self._copies(len(some)):
+            for copy, at in _copies(len(some)):
                 one = renamed(some[at], copy)
                 if rng.random() < DAMAGED:
                     one, done, mine = _harmed(rng, one), done + 1, mine - 1
@@ -252,11 +256,7 @@ class Maker:
                 if mine <= 0:
                     break
             put(grown)
-        if (
-            isinstance(document, dict)
-            and rng.random() < 0.3
-            and self.name not in ("burstgpt-replay",)
-        ):
+        if isinstance(document, dict) and rng.random() < 0.3 and self.name != "burstgpt-replay":
             # What stands around the records.
             key = rng.choice(list(document))
             if not isinstance(document[key], (list, dict)) or not document[key]:
@@ -301,18 +301,11 @@ class Maker:
     def _fresh(self, rng: random.Random, n: int, records: list[Any] | None = None) -> Iterator[Any]:
         """So many damaged records."""
         records = records or self.records
-        for copy, at in self._copies(len(records)):
+        for copy, at in _copies(len(records)):
             if n <= 0:
                 return
             n -= 1
             yield _harmed(rng, renamed(records[at], copy))
-
-    @staticmethod
-    def _copies(size: int) -> Iterator[tuple[int, int]]:
-        copy = 1
-        while True:
-            yield from ((copy, at) for at in range(size))
-            copy += 1
 
     def _places(self, document: Any) -> list[tuple[Callable[[list[Any]], None], list[Any]]]:
         """The lists of records of the document, each with a way to replace it."""
@@ -334,6 +327,14 @@ class Maker:
 
         walk(document, LISTS.get(self.name, ()))
         return [place for place in found if place[1]]
+
+
+def _copies(size: int) -> Iterator[tuple[int, int]]:
+    """One copy of the sample behind another, record by record, without an end."""
+    copy = 1
+    while True:
+        yield from ((copy, at) for at in range(size))
+        copy += 1
 
 
 def _replace(old: list[Any], new: list[Any]) -> None:
@@ -546,7 +547,7 @@ def _table(
     writer.writerow(names)
     ids = [at for at, name in enumerate(header) if _ID.search(name)]
     left = damaged
-    for copy, at in Maker._copies(len(rows)):
+    for copy, at in _copies(len(rows)):
         row = list(rows[at])
         for place in ids:
             if place < len(row) and row[place]:
@@ -589,10 +590,11 @@ def _parquet(rng: random.Random, records: Iterator[Any], path: Path) -> None:
     import polars as pl
 
     kinds: list[Any] = [
-        pl.String, pl.String, pl.Int8, pl.Int64, pl.UInt64, pl.Float32, pl.Float64, pl.Float64, pl.Boolean,
-        pl.Date, pl.Time, pl.Datetime("ms"), pl.Datetime("us", "UTC"), pl.Datetime("ns"), pl.Duration("us"),
-        pl.Duration("ns"), pl.Decimal(38, 3), pl.Binary, pl.List(pl.Float64), pl.List(pl.String),
-        pl.Struct({"value": pl.Float64, "a": pl.String}), pl.Categorical, pl.Null,
+        pl.String, pl.String, pl.Int8, pl.Int64, pl.UInt64, pl.Float32, pl.Float64, pl.Float64,
+        pl.Boolean, pl.Date, pl.Time, pl.Datetime("ms"), pl.Datetime("us", "UTC"),
+        pl.Datetime("ns"), pl.Duration("us"), pl.Duration("ns"), pl.Decimal(38, 3), pl.Binary,
+        pl.List(pl.Float64), pl.List(pl.String), pl.Struct({"value": pl.Float64, "a": pl.String}),
+        pl.Categorical, pl.Null,
     ]  # fmt: skip
     rows = list(records)
     names = list(dict.fromkeys(name for one in rows for name in one if "@" not in name and name))

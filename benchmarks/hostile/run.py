@@ -8,7 +8,8 @@ next file. What is a fault:
 
 * any exception but the package's own errors; a warning of Python; a process that dies or hangs;
 * rows read that are not rows used plus rows rejected by reason;
-* a used row with a negative or absurd duration or number of tokens, or a start outside 2000 to 2100;
+* a used row with a negative or absurd duration or number of tokens, or a start outside 2000 to
+  2100;
 * one file that takes more than a minute of processor time;
 * a fixed file that is read otherwise than it must be: a log under a wrong name has the same rows.
 """
@@ -27,6 +28,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,8 @@ HEADS, HEAD_RECORDS = 25, 40
 MEMORY = 6 * 2**30
 PATIENCE_S = 600
 SLOW_S = 60.0
+#: Damaged samples, and of the fixed set the files of little and of much content.
+PARTS = ("mutated", "small", "large")
 #: How many processes one format gets.
 LIVES = 12
 LINE_BYTES = 50 * 10**6
@@ -52,8 +56,8 @@ BOMBS = ("a long line", "blank lines", "zeros", "brackets")
 WRONG = (".csv", ".json", ".parquet", ".gz", ".zip", ".db", ".txt", ".log", "")
 
 HEADER = (
-    "format", "mutated", "files", "refused", "read", "used", "rejected", "reasons", "MiB", "MiB fixed",
-    "seconds", "faults",
+    "format", "mutated", "files", "refused", "read", "used", "rejected", "reasons", "MiB",
+    "MiB fixed", "seconds", "faults",
 )  # fmt: skip
 WIDTHS = (16, 8, 5, 7, 8, 8, 8, 7, 6, 9, 7, 6)
 
@@ -79,7 +83,8 @@ class Row:
     def cells(self) -> tuple[Any, ...]:
         return (
             self.name, self.mutated, self.files, self.refused, self.read, self.used, self.rejected,
-            len(self.reasons), round(self.mib), round(self.mib_fixed), round(self.seconds), len(self.faults),
+            len(self.reasons), round(self.mib), round(self.mib_fixed), round(self.seconds),
+            len(self.faults),
         )  # fmt: skip
 
 
@@ -92,7 +97,7 @@ def main() -> int:
     parser.add_argument("--a-file", type=int, default=A_FILE, help="damaged records a file")
     parser.add_argument("--formats", help="only these, with commas between")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--only", choices=("mutated", "fixed"), help="leave the other part out")
+    parser.add_argument("--only", choices=PARTS, help="leave the other parts out")
     parser.add_argument("--keep", type=Path, help="a folder for the files at fault")
     parser.add_argument("--refusals", action="store_true", help="say why files were refused")
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -106,14 +111,16 @@ def main() -> int:
     print(_line(HEADER), flush=True)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
-        if args.only != "mutated":
+        if args.only in (None, "large"):
             _make_bombs(Path(folder))
         for name in names:
             row = _measure(name, Path(folder), args)
             rows.append(row)
             print(_line(row.cells()), flush=True)
-            for fault, times in Counter(row.faults).items():
-                print(f"    {fault}" + (f"  ({times} times)" if times > 1 else ""), flush=True)
+            alike = Counter(fault.partition(": ")[2] for fault in row.faults)
+            for what, times in alike.items():
+                first = next(fault for fault in row.faults if fault.endswith(f": {what}"))
+                print(f"    {first}" + (f"  ({times} times)" if times > 1 else ""), flush=True)
             if args.refusals:
                 for why, times in row.refusals.items():
                     print(f"    refused {times} times: {why}", flush=True)
@@ -158,7 +165,7 @@ def _measure(name: str, folder: Path, args: argparse.Namespace) -> Row:
         at = _one_life(row, at, folder, args)
         lives -= 1
     if at >= 0:
-        row.faults.append(f"given up at file {at}")
+        row.faults.append(f"file {at}: given up")
     row.seconds = time.monotonic() - begun
     return row
 
@@ -259,26 +266,26 @@ def child(args: argparse.Namespace) -> None:
     maker = Maker(reader.name, sample, frozenset(s.value for s in reader.shapes), args.seed)
     made = 0
     tasks: list[tuple[str, Callable[[int], dict[str, Any]]]] = []
-    if args.only != "fixed":
+    if args.only in (None, "mutated"):
         # Small files that do not begin well: they are told, and planned, by damaged records.
-        number = 0
-        for number in range(min(HEADS, args.records // HEAD_RECORDS)):
-            made += HEAD_RECORDS
-            tasks.append(("mutated", lambda at: _mutated(maker, at, HEAD_RECORDS, args, bare=True)))
-        number += 1
+        number = min(HEADS, args.records // HEAD_RECORDS)
+        made = number * HEAD_RECORDS
+        small = partial(_mutated, maker, size=HEAD_RECORDS, args=args, bare=True)
+        tasks += [("mutated", small)] * number
         while made < args.records:
             size = min(args.a_file, args.records - made)
             turns = maker.variants()
             if turns[number % len(turns)] == "sqlite":
                 size = min(size, 2500)
             made += size
-            tasks.append(("mutated", lambda at, size=size: _mutated(maker, at, size, args)))
+            tasks.append(("mutated", partial(_mutated, maker, size=size, args=args)))
             number += 1
-    if args.only != "mutated":
-        tasks += [
-            (what, lambda at, make=make: _fixed(maker.name, at, make, args))
-            for what, make in _fixed_set(sample, args.folder)
-        ]
+    for part, files in (("small", _small), ("large", _large)):
+        if args.only in (None, part):
+            tasks += [
+                (what, partial(_fixed, maker.name, make=make, args=args))
+                for what, make in files(sample, args.folder)
+            ]
     for at in range(args.start, len(tasks)):
         what, work = tasks[at]
         print(json.dumps({"begin": at, "what": what}), flush=True)
@@ -369,7 +376,8 @@ def _where(error: BaseException) -> str:
 
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "ttftdoctor" in f.filename]
     places = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in frames[:-5:-1])
-    return f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''} [{places}]"
+    what = (str(error).splitlines() or [""])[0][:160]
+    return f"{type(error).__name__}: {what} [{places}]"
 
 
 def _account(log: Any, event: dict[str, Any]) -> None:
@@ -449,8 +457,13 @@ def _any(log: Any) -> str | None:
     return None
 
 
-def _fixed_set(sample: Path, folder: Path) -> list[tuple[str, Callable[[], Fixed]]]:
-    """Names of the fixed files, and what makes each of them."""
+def _put(path: Path, content: bytes, check: Check) -> Fixed:
+    path.write_bytes(content)
+    return path, check
+
+
+def _small(sample: Path, folder: Path) -> Iterator[tuple[str, Callable[[], Fixed]]]:
+    """Names of the small fixed files, and what makes each of them."""
     data = sample.read_bytes()
     known: list[tuple[int, int]] = []
 
@@ -463,43 +476,46 @@ def _fixed_set(sample: Path, folder: Path) -> list[tuple[str, Callable[[], Fixed
         got = None if log is None else (log.inputs[0].rows_read, log.inputs[0].rows_used)
         return None if got == known[0] else f"rows read and used: {got}, not {known[0]}"
 
-    def write(name: str, content: bytes, check: Check) -> Callable[[], Fixed]:
-        def make() -> Fixed:
-            path = folder / name
-            path.write_bytes(content)
-            return path, check
-
-        return make
-
-    def long_line(name: str, make_line: Callable[[], bytes]) -> Callable[[], Fixed]:
-        return lambda: write(name, make_line(), _any)()
-
-    end = b"" if data.endswith(b"\n") else b"\n"
-    text = b"a" * LINE_BYTES
-    out = [
-        ("empty", write(f"empty{sample.suffix}", b"", _no_rows)),
-        ("a byte order mark", write(f"bom{sample.suffix}", b"\xef\xbb\xbf", _no_rows)),
-        ("blank", write(f"blank{sample.suffix}", b" \r\n\t\n" * 1000, _no_rows)),
-        ("zeros", write(f"zeros{sample.suffix}", bytes(100_000), _no_rows)),
-        ("zeros behind the sample", write(f"tail{sample.suffix}", data + end + bytes(100_000), _any)),
-        ("invalid bytes", write(f"bytes{sample.suffix}", b"\xff\xfe\xc3" * 30_000, _no_rows)),
-        ("50 MB in one line", long_line(f"line{sample.suffix}", lambda: text)),
-        ("50 MB in a line between", long_line(
-            f"between{sample.suffix}", lambda: data + end + b'{"id": "' + text + b'"}\n' + data
-        )),
-        ("50 MB of digits in a line", long_line(
-            f"digits{sample.suffix}", lambda: data + end + b'{"id": ' + b"9" * LINE_BYTES + b"}\n"
-        )),
-        ("50 MB of brackets", long_line(f"brackets{sample.suffix}", lambda: b"[" * LINE_BYTES)),
-        ("50 MB of an open quote", long_line(f"quote{sample.suffix}", lambda: data + end + b'"' + text)),
-    ]  # fmt: skip
+    for what, content in (
+        ("empty", b""),
+        ("a byte order mark", b"\xef\xbb\xbf"),
+        ("blank", b" \r\n\t\n" * 1000),
+        ("zeros", bytes(100_000)),
+        ("invalid bytes", b"\xff\xfe\xc3" * 30_000),
+    ):
+        yield what, partial(_put, folder / f"small{sample.suffix}", content, _no_rows)
+    tail = partial(_put, folder / f"tail{sample.suffix}", _ended(data) + bytes(100_000), _any)
+    yield "zeros behind the sample", tail
     for suffix in WRONG:
         if suffix != sample.suffix:
             what = f"named {suffix or 'without an ending'}"
-            out.append((what, write(f"wrong{suffix}", data, like_the_sample)))
+            yield what, partial(_put, folder / f"wrong{suffix}", data, like_the_sample)
+
+
+def _large(sample: Path, folder: Path) -> Iterator[tuple[str, Callable[[], Fixed]]]:
+    """Names of the large fixed files, and what makes each of them."""
+    data = sample.read_bytes()
+    before = _ended(data)
+
+    def long(*pieces: bytes | tuple[bytes, int]) -> Callable[[], Fixed]:
+        def make() -> Fixed:
+            content = b"".join(p if isinstance(p, bytes) else p[0] * p[1] for p in pieces)
+            return _put(folder / f"long{sample.suffix}", content, _any)
+
+        return make
+
+    letters = (b"a", LINE_BYTES)
+    yield "50 MB in one line", long(letters)
+    yield "50 MB in a line between", long(before, b'{"id": "', letters, b'"}\n', data)
+    yield "50 MB of digits in a line", long(before, b'{"id": ', (b"9", LINE_BYTES), b"}\n")
+    yield "50 MB of brackets", long((b"[", LINE_BYTES))
+    yield "50 MB of an open quote", long(before, b'"', letters)
     for kind in BOMBS:
-        out.append((f"a bomb of {kind}", _bomb(kind, folder, data + end)))
-    return out
+        yield f"a bomb of {kind}", _bomb(kind, folder, before)
+
+
+def _ended(data: bytes) -> bytes:
+    return data if data.endswith(b"\n") else data + b"\n"
 
 
 def _bomb(kind: str, folder: Path, before: bytes) -> Callable[[], Fixed]:

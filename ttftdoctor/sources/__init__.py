@@ -580,7 +580,7 @@ class Source:
                 values.append(value)
         except (ValueError, RecursionError):
             if not values:
-                return None
+                return _listed(text, decoder)
         if values and all(isinstance(value, list) for value in values):
             return [item for value in values for item in value]
         return values
@@ -660,6 +660,11 @@ class Source:
             Other types for fields of ``schema`` (JSON only): tried first, block by block. A block
             where a value is of another type is read by ``schema``.
         """
+        if LINE in schema:
+            raise InputError(
+                f"a field named `{LINE}` cannot be read: rows are numbered by that name",
+                where=self.path, help="give it another name",
+            )  # fmt: skip
         schemas = ({**schema, **numbers}, schema) if numbers else (schema,)
         shape = self.head.shape
         if shape is Shape.PARQUET:
@@ -693,7 +698,14 @@ class Source:
             raise InputError(
                 "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
             ) from None
-        return Chunk(frame.with_row_index(LINE, offset=1).with_columns(pl.col(LINE).cast(pl.Int64)))
+        frame = frame.with_row_index(LINE, offset=1).with_columns(pl.col(LINE).cast(pl.Int64))
+        odd = [c for c in nested if c in have and not _is_list(frame.schema[c])]
+        if not odd:
+            return Chunk(frame)
+        bad = pl.any_horizontal([pl.col(c).is_not_null() for c in odd])
+        none = (pl.lit(None, dtype=schema[c]).alias(c) for c in odd)
+        wrong = tuple((line, "wrong_shape") for line in frame.filter(bad)[LINE])
+        return Chunk(frame.filter(~bad).with_columns(none), wrong)
 
     def _csv_chunk(self, schema: Mapping[str, Any]) -> Chunk:
         names = self.head.columns
@@ -957,9 +969,33 @@ def _plain_types(frame: pl.DataFrame, *, nested: bool | set[str]) -> pl.DataFram
     return frame.with_columns(exprs)
 
 
+def _is_list(dtype: Any) -> bool:
+    """Whether a type is that of lists of single values."""
+    return isinstance(dtype, pl.List) and not (dtype.inner and dtype.inner.is_nested())
+
+
+def _listed(text: str, decoder: json.JSONDecoder) -> list[Any] | None:
+    """The members of an array that ends with a comma, with or without its bracket; else None."""
+    values: list[Any] = []
+    at, end = len(text) - len(text.lstrip()), len(text)
+    if text[at : at + 1] != "[":
+        return None
+    at += 1
+    try:
+        while True:
+            while at < end and text[at] in " \t\r\n,":
+                at += 1
+            if at >= end or (text[at] == "]" and not text[at + 1 :].strip()):
+                return values or None
+            value, at = decoder.raw_decode(text, at)
+            values.append(value)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _object(line: str) -> dict[str, Any] | None:
     try:
-        value = json.loads(line)
+        value = json.loads(_paired(line))
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -1019,7 +1055,9 @@ def _csv_separator(lines: list[str], *, force: bool = False) -> str | None:
         if not rows or len(rows[0]) < 2:
             continue
         header, body = [n.strip() for n in rows[0]], rows[1:]
-        named = all(n and not n[0].isdigit() and len(n) < 80 and n.isprintable() for n in header)
+        # A table with an index has no name for it.
+        names = header[1:] if header[0] == "" else header
+        named = all(n and not n[0].isdigit() and len(n) < 80 and n.isprintable() for n in names)
         if not named or not all(len(row) > 1 for row in body):
             continue
         usual = all(len(n.split()) <= 3 and not any(c in n for c in "[]{}|=") for n in header)
