@@ -184,13 +184,11 @@ def run(command: list[str], folder: Path) -> Run:
     return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / per_mib)
 
 
-def contenders(folder: Path, duckdb: bool) -> dict[str, Callable[[Path], list[str]]]:
+def contenders(duckdb: bool) -> dict[str, Callable[[Path], list[str]]]:
     """Name to the command for a log."""
     python = sys.executable
     out: dict[str, Callable[[Path], list[str]]] = {
-        "diagnose": lambda p: [
-            python, "-m", "ttftdoctor", "diagnose", str(p), "--json", str(folder / "out.json"),
-        ],
+        "diagnose": lambda p: [python, "-m", "ttftdoctor", "diagnose", str(p), "--json", "-"],
         "polars scan": lambda p: [python, "-c", POLARS_SCAN, str(p)],
         "polars read": lambda p: [python, "-c", POLARS_READ, str(p)],
     }  # fmt: skip
@@ -217,7 +215,7 @@ def measure(folder: Path, sizes: list[int], repeats: int) -> list[str]:
     duckdb = find_spec("duckdb") is not None
     if not duckdb:
         print("duckdb is not installed: its scan is left out")
-    commands = contenders(folder, duckdb)
+    commands = contenders(duckdb)
     help_runs: list[Run] = []
     runs: dict[tuple[int, str], list[Run]] = {}
     logs = {rows: log_of(folder, rows) for rows in sizes}
