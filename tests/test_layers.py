@@ -65,7 +65,7 @@ FLOORS = (
     "comparisons.portrait comparisons.report inspection study prefixes.terminal prefixes.markdown",
     "run",
     "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection.screen",
-    "api gate.flow watching watching.follow watching.minutes watching.store watching.joined "
+    "api gate.flow watching watching.follow watching.minutes watching.store "
     "watching.taken",
     "watching.flow",
     "watching.screen",

@@ -368,13 +368,13 @@ def test_the_cost_of_many_writers_is_that_of_their_lines(
     from ttftdoctor import intake
 
     read_of: list[int] = []
-    one = intake._read_part
+    one = intake.read_part
 
     def counted(*args: Any) -> Log:
         read_of.append(1)
         return one(*args)
 
-    monkeypatch.setattr(intake, "_read_part", counted)
+    monkeypatch.setattr(intake, "read_part", counted)
     bare = lines_of("peak_hour")[:600]
     lines = [f"[pod/p{n % 60}/c] {line}" for n, line in enumerate(bare)]
     lines += [f"[pod/p{n}/c] the launcher says hello" for n in range(60)]

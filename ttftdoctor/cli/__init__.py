@@ -20,6 +20,7 @@ from ttftdoctor.cli.options import EXIT_CODES, GATE_CODES
 from ttftdoctor.cli.output import drop_stdout
 from ttftdoctor.cli.prefixing import prefix
 from ttftdoctor.cli.simulating import simulate
+from ttftdoctor.cli.watching import watch
 
 app = typer.Typer(
     name="ttftdoctor",
@@ -51,6 +52,7 @@ def _root(
 
 # In the order of ``--help``.
 app.command(epilog=EXIT_CODES)(diagnose)
+app.command(epilog=EXIT_CODES)(watch)
 app.command(epilog=EXIT_CODES)(inspect)
 app.command(epilog=EXIT_CODES)(contrast)
 app.command(epilog=EXIT_CODES)(compare)

@@ -304,13 +304,13 @@ def _read_one(
     with closing(Source(path, table=table, query=options.query)) as source:
         try:
             with parts_of(source, format_of(source.head, format, options)) as found:
-                return _read_parts(found, options, progress)
+                return read_parts(found, options, progress)
         except (UnknownFormat, AskUser) as error:
             error.proposal = error.proposal or propose(source.head)
             raise
 
 
-def _read_parts(found: Parts, options: Options, progress: Callable[[str, int], None] | None) -> Log:
+def read_parts(found: Parts, options: Options, progress: Callable[[str, int], None] | None) -> Log:
     """All that one file holds: one input a format."""
     logs: list[Log] = []
     inputs: dict[str, Input] = {}
@@ -326,7 +326,7 @@ def _read_parts(found: Parts, options: Options, progress: Callable[[str, int], N
                 progress(path, before + rows)
 
         try:
-            one = _read_part(part, options, at, told)
+            one = read_part(part, options, at, told)
         except InputError as error:
             # One writer that served nothing must not hide the others.
             if len(found.parts) == 1:
@@ -414,12 +414,13 @@ def _added(one: Input, other: Input) -> Input:
     )
 
 
-def _read_part(
+def read_part(
     part: Part,
     options: Options,
     index: int,
     progress: Callable[[str, int], None] | None,
 ) -> Log:
+    """What one reader reads of a file; ``index`` is the place of its input in the file's list."""
     source, reader = part.source, part.reader
     options, evidence = for_part(reader, source.head, part.evidence, options)
     path = source.path
