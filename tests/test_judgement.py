@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import plant
 import pytest
+from reading import SAMPLES
 
 import ttftdoctor
 
@@ -372,3 +373,12 @@ def test_a_wait_for_each_that_decodes(tmp_path: Path, seed: int) -> None:
     assert found.verdict.primary_cause == "decode_contention"
     cause = next(f for f in found.causes if f.id == "decode_contention")
     assert cause.seconds == pytest.approx(float(np.mean(extra)), rel=0.4)
+
+
+def test_too_few_requests_ask_for_more_of_the_log_and_not_for_columns(tmp_path: Path) -> None:
+    lines = (SAMPLES / "peak_hour.jsonl").read_text().splitlines()[:3]
+    path = tmp_path / "three.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    verdict = ttftdoctor.diagnose(str(path)).verdict
+    assert verdict.primary_cause == "insufficient_data"
+    assert verdict.next_steps[0].startswith("Give more of the log")

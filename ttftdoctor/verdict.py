@@ -91,14 +91,14 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         contributing=contributing,
         scope=scope,
         amplifiers=amplifiers,
-        next_steps=_next_steps(primary[0]),
+        next_steps=_next_steps(*primary),
         experiment=_experiment(primary[0]),
     ), findings
 
 
-def _next_steps(cause: Cause) -> tuple[str, ...]:
+def _next_steps(cause: Cause, j: Judgement) -> tuple[str, ...]:
     """The steps in the language spoken."""
-    return tuple(tr(step) for step in cause.next_steps)
+    return j.next_steps or tuple(tr(step) for step in cause.next_steps)
 
 
 def _experiment(cause: Cause) -> Experiment | None:
@@ -133,7 +133,7 @@ def _settled(
         family=c.family,
         confidence=_calibrated(j.strength),
         headline=c.headline(e, j),
-        next_steps=_next_steps(c),
+        next_steps=_next_steps(c, j),
         experiment=_experiment(c),
     ), tuple(findings)
 

@@ -29,7 +29,7 @@ class Judgement:
     away with another cause's work. ``needs`` non-empty and ``judged`` false: the log lacks them.
     ``settles`` means the TTFT is no TTFT (or says too little) and nothing else can be judged.
     ``against`` is the sentence to say where the cause is ruled out (by default the first of the
-    evidence).
+    evidence). ``next_steps`` are those of this log, where the cause's own would mislead.
     """
 
     strength: float = 0.0
@@ -42,6 +42,7 @@ class Judgement:
     growth_seconds: float | None = None
     amplified: float = 0.0
     against: str = ""
+    next_steps: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

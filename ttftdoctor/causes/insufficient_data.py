@@ -31,7 +31,15 @@ def judge(e: Evidence) -> Judgement:
         )  # fmt: skip
     if n < FEWEST:
         text = tr("only {n} requests have a first-token time", n=n)
-        return Judgement(strength=0.95, evidence=(say(text, n=n),), needs=missing, settles=True)
+        step = tr(
+            "Give more of the log: at least {n} requests with a first-token time, and a hundred or "
+            "more for narrow intervals.",
+            n=FEWEST,
+        )
+        return Judgement(
+            strength=0.95, evidence=(say(text, n=n),), needs=missing, settles=True,
+            next_steps=(step,),
+        )  # fmt: skip
     blind = not e.has("input_tokens") and n < 30
     if blind and not (e.cold or e.change or e.contrast):
         text = tr("{n} first-token times without input tokens explain nothing", n=n)
