@@ -130,7 +130,8 @@ def diagnose(
 
         targets = {"json": json_, "markdown": markdown, "html": html}
         written = [name for name, target in targets.items() if target is not None]
-        _load_beside(written if quiet and written else [*written, "terminal"])
+        unseen = "-" in (*targets.values(), openmetrics) or (quiet and written)
+        _load_beside(written if unseen else [*written, "terminal"])
         diagnosis = run(
             *(state or ()),
             *logs,

@@ -447,9 +447,8 @@ def read_part(
     doubtful: dict[str, list[tuple[int, int]]] = {}
     unread: Counter[str] = Counter()
     chunks = source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
-    # While one chunk is taken in, the next one is converted, and the one after that is read.
-    batches = ((plan.convert(Raw(chunk.frame, options)), chunk.rejects) for chunk in ahead(chunks))
-    for batch, rejects in ahead(batches):
+    for chunk in ahead(chunks):
+        batch = plan.convert(Raw(chunk.frame, options))
         fields.update({k: v for k, v in batch.fields.items() if k not in fields})
         notes.update(dict.fromkeys(batch.notes))
         bytes_per_token = batch.bytes_per_token or bytes_per_token
@@ -457,9 +456,9 @@ def read_part(
             said = _placed(batch.prompts, part)
             prompts.append(said.with_columns(_source(index)))
         frame = _from(check(conform(batch.frame)), part)
-        rows += frame.height + len(rejects)
-        bad_lines = part.place(pl.Series([line for line, _ in rejects], dtype=pl.Int64))
-        for line, (_, reason) in zip(bad_lines, rejects, strict=True):
+        rows += frame.height + len(chunk.rejects)
+        bad_lines = part.place(pl.Series([line for line, _ in chunk.rejects], dtype=pl.Int64))
+        for line, (_, reason) in zip(bad_lines, chunk.rejects, strict=True):
             rejected[reason] = rejected.get(reason, 0) + 1
             first.append((line, reason))
         bad = _known(frame, REJECT)
