@@ -65,8 +65,7 @@ FLOORS = (
     "comparisons.portrait comparisons.report inspection study prefixes.terminal prefixes.markdown",
     "run",
     "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection.screen",
-    "api gate.flow watching watching.follow watching.minutes watching.store "
-    "watching.taken",
+    "api gate.flow watching watching.follow watching.minutes watching.store watching.taken",
     "watching.flow",
     "watching.screen",
     "gate.shelf cli.options cli.values cli.output cli.screens",
