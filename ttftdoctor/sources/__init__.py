@@ -1116,7 +1116,8 @@ def _finite(value: Any) -> Any:
 
 def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
     """Put raw frames on top of each other; a field read as numbers here and text there is text."""
-    return pl.concat(frames, how="vertical_relaxed")
+    # In one piece: thousands of small ones with nested columns take gigabytes.
+    return pl.concat(frames, how="vertical_relaxed").rechunk()
 
 
 def parse_block(
