@@ -18,6 +18,7 @@ import pytest
 import zstandard
 from typer.testing import CliRunner
 
+from ttftdoctor import sources
 from ttftdoctor.cli import app
 from ttftdoctor.errors import InputError, UsageError
 from ttftdoctor.hardware import Machine, roofline
@@ -632,3 +633,61 @@ def test_only_the_first_rejects_are_kept(tmp_path):
     log = _read(tmp_path / "a.jsonl", _lines(_rows()) + b"no\n" * 2000 + _lines(_rows()))
     assert log.inputs[0].rows_rejected == {"not_json": 2000}
     assert log.inputs[0].first_rejects == tuple((51 + n, "not_json") for n in range(10))
+
+
+# --------------------------------------------------------------- shapes of records
+
+_NESTED = {
+    "call": pl.Struct(
+        {"name": pl.String(), "n": pl.Int64(), "of": pl.Struct({"name": pl.String()}),
+         "parts": pl.List(pl.Struct({"name": pl.String()})), "words": pl.List(pl.String())}
+    ),
+    "calls": pl.List(pl.Struct({"name": pl.String()})),
+}  # fmt: skip
+_VALUES = (
+    None, True, 0, -1, 1.5, -0.0, 1e300, 10**18, 10**30, 10**400, "", "x", "12", "null", "{}", "[]",
+    '{"name": "a"}', '[{"name": "a"}]', "{'name': 1}", "a\tb", "\ud800", [], {}, [None], [1], ["a"],
+    [{}], [[]], [[{}]], {"name": "a"}, {"name": {}}, {"name": [1]}, [{"name": "a"}], [{"name": {}}],
+    [{"name": "a"}, 1], [{"name": "a"}, None], {"of": 1}, {"of": {"name": []}}, {"parts": {}},
+    {"parts": ["a"]}, {"words": "a"}, {"words": [[1]]}, {"n": "a"}, {"n": 1}, {"n": True},
+)  # fmt: skip
+
+
+def _odd_lines() -> list[tuple[int, bytes]]:
+    fields = ("call", "calls")
+    places = [lambda v, name=name: {name: v} for name in fields]
+    places += [
+        lambda v, key=key: {"call": {key: v}} for key in ("name", "n", "of", "parts", "words")
+    ]
+    records = [place(value) for place in places for value in _VALUES]
+    return list(enumerate((json.dumps(one).encode() for one in records), start=1))
+
+
+def _read_alone(line: bytes) -> pl.DataFrame | None:
+    try:
+        return sources._read_lines(line, (_NESTED,))
+    except pl.exceptions.PolarsError:
+        return None
+
+
+def test_a_record_looks_wrong_only_where_it_cannot_be_read():
+    looks = [(line, sources._look(line, (_NESTED,))) for _, line in _odd_lines()]
+    wrong = [line for line, look in looks if look is False]
+    assert len(wrong) > 80
+    assert [line for line in wrong if _read_alone(line) is not None] == []
+    for line in (line for line, look in looks if look):
+        assert sources._decoded(line, _NESTED).height == 1
+
+
+def test_a_record_is_read_or_not_whatever_stands_beside_it():
+    lines = _odd_lines()
+    good = [number for number, line in lines if _read_alone(line) is not None]
+    frame, rejects = sources._frame_of(lines, (_NESTED,))
+    assert frame["line"].to_list() == good
+    assert rejects == [(n, "wrong_shape") for n, _ in lines if n not in set(good)]
+    assert 100 < len(good) < len(lines) - 100
+
+
+def test_a_block_without_a_record_has_no_rows():
+    frame, rejects = sources.parse_block(b"x\n[1]\n\n", 1, 3, (_NESTED,))
+    assert (frame.height, rejects) == (0, [(1, "not_json"), (2, "not_an_object")])

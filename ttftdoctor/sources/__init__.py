@@ -89,6 +89,10 @@ U = TypeVar("U")
 Schemas = tuple[Mapping[str, Any], ...]
 
 
+#: Rows of a table that are read at once.
+PARQUET_ROWS = 100_000
+
+
 class Shape(Enum):
     """What the bytes look like, whatever the file is called."""
 
@@ -120,6 +124,8 @@ class Head:
 
 #: Whole lines: bytes, number of the first line, lines, and lines before it too long to hold.
 Block = tuple[bytes, int, int, tuple[tuple[int, str], ...]]
+#: Lines that are JSON objects, each behind its number.
+Numbered = list[tuple[int, bytes]]
 
 
 @dataclass(frozen=True)
@@ -668,7 +674,7 @@ class Source:
         schemas = ({**schema, **numbers}, schema) if numbers else (schema,)
         shape = self.head.shape
         if shape is Shape.PARQUET:
-            yield self._parquet_chunk(schema)
+            yield from self._parquet_chunks(schema, whole)
         elif shape is Shape.CSV:
             yield self._csv_chunk(schema)
         elif shape is Shape.TEXT:
@@ -684,28 +690,47 @@ class Source:
                     _stack([p.frame for p in parts]), tuple(r for p in parts for r in p.rejects)
                 )
 
-    def _parquet_chunk(self, schema: Mapping[str, Any]) -> Chunk:
+    def _parquet_chunks(self, schema: Mapping[str, Any], whole: bool) -> Iterator[Chunk]:
         have = set(self.head.columns)
-        try:
-            frame = (
-                self._parquet()
-                .select([pl.col(c) for c in schema if c in have] or [pl.first()])
-                .collect()
+        nested = {c for c, kind in schema.items() if isinstance(kind, pl.List)}
+        wanted = self._parquet().select([pl.col(c) for c in schema if c in have] or [pl.first()])
+        before = 0
+        for raw in self._pieces(wanted, whole):
+            try:
+                frame = _plain_types(raw, nested=nested)
+            except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+                raise self._damaged(error) from None
+            frame = frame.with_row_index(LINE, offset=1).with_columns(
+                pl.col(LINE).cast(pl.Int64) + before
             )
-            nested = {c for c, kind in schema.items() if isinstance(kind, pl.List)}
-            frame = _plain_types(frame, nested=nested)
+            before += frame.height
+            odd = [c for c in nested if c in have and not _is_list(frame.schema[c])]
+            if not odd:
+                yield Chunk(frame)
+                continue
+            bad = pl.any_horizontal([pl.col(c).is_not_null() for c in odd])
+            none = (pl.lit(None, dtype=schema[c]).alias(c) for c in odd)
+            wrong = tuple((line, "wrong_shape") for line in frame.filter(bad)[LINE])
+            yield Chunk(frame.filter(~bad).with_columns(none), wrong)
+
+    def _pieces(self, table: pl.LazyFrame, whole: bool) -> Iterator[pl.DataFrame]:
+        """The rows of a table, piece by piece; one of none where it has none."""
+        try:
+            if whole:
+                yield table.collect()
+                return
+            one = None
+            for one in table.collect_batches(chunk_size=PARQUET_ROWS, maintain_order=True):
+                yield one
+            if one is None:
+                yield table.head(0).collect()
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-            raise InputError(
-                "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
-            ) from None
-        frame = frame.with_row_index(LINE, offset=1).with_columns(pl.col(LINE).cast(pl.Int64))
-        odd = [c for c in nested if c in have and not _is_list(frame.schema[c])]
-        if not odd:
-            return Chunk(frame)
-        bad = pl.any_horizontal([pl.col(c).is_not_null() for c in odd])
-        none = (pl.lit(None, dtype=schema[c]).alias(c) for c in odd)
-        wrong = tuple((line, "wrong_shape") for line in frame.filter(bad)[LINE])
-        return Chunk(frame.filter(~bad).with_columns(none), wrong)
+            raise self._damaged(error) from None
+
+    def _damaged(self, error: BaseException) -> InputError:
+        return InputError(
+            "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
+        )
 
     def _csv_chunk(self, schema: Mapping[str, Any]) -> Chunk:
         names = self.head.columns
@@ -768,19 +793,17 @@ class Source:
         if unwrap is not None and self.head.outer is not None:
             inside = self.head.outer if unwrap == "*" else self.head.outer[unwrap]
             values = list(inside.values()) if isinstance(inside, dict) else list(inside)
-        good: list[bytes] = []
-        numbers: list[int] = []
+        good: Numbered = []
         rejects: list[tuple[int, str]] = []
         for number, value in enumerate(values, start=1):
             if not isinstance(value, dict):
                 rejects.append((number, "not_an_object"))
                 continue
             try:
-                good.append(json.dumps(_finite(value), separators=(",", ":")).encode())
-                numbers.append(number)
+                good.append((number, json.dumps(_finite(value), separators=(",", ":")).encode()))
             except (RecursionError, ValueError):
                 rejects.append((number, "too_deep"))
-        frame, more = _frame_of(good, numbers, schemas)
+        frame, more = _frame_of(good, schemas)
         return Chunk(frame, tuple(rejects + more))
 
     def _text_chunks(self, whole: bool) -> Iterator[Chunk]:
@@ -1142,8 +1165,7 @@ def parse_block(
                 a, bad_a = parse_block(data[:middle], number, some, schemas)
                 b, bad_b = parse_block(data[middle:], number + some, lines - some, schemas)
                 return _stack([a, b]), bad_a + bad_b
-    good: list[bytes] = []
-    numbers: list[int] = []
+    good: Numbered = []
     rejects: list[tuple[int, str]] = []
     for offset, line in enumerate(data.split(b"\n")):
         if not line.strip():
@@ -1157,13 +1179,13 @@ def parse_block(
         else:
             if isinstance(value, dict):
                 try:
-                    good.append(json.dumps(_finite(value), separators=(",", ":")).encode())
-                    numbers.append(number + offset)
+                    plain = json.dumps(_finite(value), separators=(",", ":"))
+                    good.append((number + offset, plain.encode()))
                 except (RecursionError, ValueError):
                     rejects.append((number + offset, "too_deep"))
             else:
                 rejects.append((number + offset, "not_an_object"))
-    frame, more = _frame_of(good, numbers, schemas)
+    frame, more = _frame_of(good, schemas)
     return frame, rejects + more
 
 
@@ -1178,19 +1200,34 @@ def _read_lines(data: bytes, schemas: Schemas) -> pl.DataFrame:
         except pl.exceptions.PolarsError:
             pass
     schema = schemas[-1]
-    structs = {name: kind for name, kind in schema.items() if "Struct" in str(kind)}
-    if structs:
+    if _structs(schema):
         try:
-            texts = {**schema, **dict.fromkeys(structs, pl.String)}
-            frame = _unbroken(data, pl.read_ndjson(data, schema=texts))
-            return frame.with_columns(
-                pl.col(name).str.json_decode(kind) for name, kind in structs.items()
-            )
+            return _decoded(data, schema)
         except pl.exceptions.PolarsError:
             # Decoding is the stricter way; a few lines can afford the slow one.
             if len(data) > 2**16:
                 raise
     return _unbroken(data, pl.read_ndjson(data, schema=dict(schema)))
+
+
+def _decoded(data: bytes, schema: Mapping[str, Any]) -> pl.DataFrame:
+    """Read JSON lines with declared structs as text first."""
+    structs = _structs(schema)
+    texts = {**schema, **dict.fromkeys(structs, pl.String)}
+    frame = _unbroken(data, pl.read_ndjson(data, schema=texts))
+    return frame.with_columns(pl.col(name).str.json_decode(kind) for name, kind in structs.items())
+
+
+def _structs(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that are declared as structs, or lists of them."""
+    return {name: kind for name, kind in schema.items() if _of_structs(kind)}
+
+
+def _of_structs(kind: Any) -> bool:
+    """Whether a type is a struct, or a list of structs however deep."""
+    while isinstance(kind, (pl.List, pl.Array)):
+        kind = kind.inner
+    return isinstance(kind, pl.Struct)
 
 
 #: An escape that is lost where an object or array is read as text (those of quotes and line ends
@@ -1228,25 +1265,153 @@ def _unbroken(data: bytes, frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _frame_of(
-    lines: list[bytes], numbers: list[int], schemas: Schemas
-) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
+def _frame_of(lines: Numbered, schemas: Schemas) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Frame of lines known to be JSON objects; a field of another shape than declared rejects."""
-    if not lines:
-        return pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]}), []
-    try:
-        frame = _read_lines(b"\n".join(lines), schemas)
-        if frame.height == len(lines):
-            return frame.insert_column(0, pl.Series(LINE, numbers, dtype=pl.Int64)), []
-    except pl.exceptions.PolarsError:
-        pass
+    none = pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]})
+    frame = _together(lines, schemas) if lines else none
+    if frame is not None:
+        return frame, []
+    looks = {number: _look(line, schemas) for number, line in lines}
+    failed: set[tuple[int, int]] = set()
+    while True:
+        parts = _Parts(schemas, looks, failed)
+        parts.take(lines, tried=True)
+        found = [_strictly(some, schemas) for some in parts.right.values() if some]
+        odd = [number for _, bad in found for number in bad]
+        if not odd:
+            break
+        looks.update(dict.fromkeys(odd))  # they are not what they looked like
+        del parts, found
+    frames = [frame for more, _ in found for frame in more] + parts.frames
+    if not frames or (parts.wrong and len(schemas) > 1):
+        frames.append(none)
+    return _stack(frames).sort(LINE), [(number, "wrong_shape") for number in parts.wrong]
+
+
+def _strictly(lines: Numbered, schemas: Schemas) -> tuple[list[pl.DataFrame], list[int]]:
+    """Frames of the lines that :func:`_decoded` reads, and the numbers of the others."""
+    frame = _together(lines, schemas, strict=True)
+    if frame is not None:
+        return [frame], []
     if len(lines) == 1:
-        return (
-            pl.DataFrame(schema={LINE: pl.Int64, **schemas[-1]}),
-            [(numbers[0], "wrong_shape")],
-        )
-    # In many parts at once: where bad lines are many, each depth costs a reading of all of them.
+        return [], [lines[0][0]]
+    found = [_strictly(some, schemas) for some in _cut(lines)]
+    return [frame for more, _ in found for frame in more], [n for _, bad in found for n in bad]
+
+
+def _cut(lines: Numbered) -> list[Numbered]:
+    """Many parts at once: where bad lines are many, each depth costs a reading of them all."""
     step = -(-len(lines) // PIECES)
-    cuts = range(0, len(lines), step)
-    pieces = [_frame_of(lines[a : a + step], numbers[a : a + step], schemas) for a in cuts]
-    return _stack([frame for frame, _ in pieces]), [one for _, bad in pieces for one in bad]
+    return [lines[at : at + step] for at in range(0, len(lines), step)]
+
+
+def _together(lines: Numbered, schemas: Schemas, *, strict: bool = False) -> pl.DataFrame | None:
+    """The frame of lines that can be read all at once; None where one of them cannot.
+
+    ``strict``: as :func:`_decoded` reads them, or not at all.
+    """
+    data = b"\n".join(line for _, line in lines)
+    try:
+        frame = _decoded(data, schemas[-1]) if strict else _read_lines(data, schemas)
+    except pl.exceptions.PolarsError:
+        return None
+    if frame.height != len(lines):
+        return None
+    numbers = [number for number, _ in lines]
+    return frame.insert_column(0, pl.Series(LINE, numbers, dtype=pl.Int64))
+
+
+@dataclass
+class _Parts:
+    """Lines that cannot be read together: taken apart until each part can be, or is one line.
+
+    How lines look saves most of the tries: a part with a wrong one cannot be read, and parts
+    whose lines all look right are left to be read at once; those that :func:`_unbroken` mends are
+    kept apart (``right``). ``failed`` are parts that were tried, by their first and last number.
+    """
+
+    schemas: Schemas
+    looks: Mapping[int, bool | None]
+    failed: set[tuple[int, int]]
+    frames: list[pl.DataFrame] = field(default_factory=list)
+    right: dict[bool, Numbered] = field(default_factory=lambda: {False: [], True: []})
+    wrong: list[int] = field(default_factory=list)
+
+    def take(self, lines: Numbered, *, tried: bool = False) -> None:
+        """Sort these lines; ``tried`` where it is known that they cannot be read together."""
+        looks = {self.looks[number] for number, _ in lines}
+        if False not in looks and not tried:
+            if None not in looks:
+                self.right[any(_LOST_ESCAPE.search(line) for _, line in lines)] += lines
+                return
+            ends = lines[0][0], lines[-1][0]
+            frame = _together(lines, self.schemas) if ends not in self.failed else None
+            if frame is not None:
+                self.frames.append(frame)
+                return
+            self.failed.add(ends)
+        if len(lines) == 1:
+            self.wrong.append(lines[0][0])
+            return
+        first = len(self.frames)
+        for some in _cut(lines):
+            self.take(some)
+        if len(self.frames) > first + 1:
+            self.frames[first:] = [_stack(self.frames[first:])]
+
+
+def _look(line: bytes, schemas: Schemas) -> bool | None:
+    """Whether :func:`_decoded` reads a line; None where only trying tells.
+
+    False is certain, and holds for the slower way of reading it, too. A try costs as much as a
+    hundred looks.
+    """
+    structs = _structs(schemas[-1]) if len(schemas) == 1 else {}
+    if not structs or _SURROGATE.search(line.decode()) is not None:
+        return None
+    record = json.loads(line)
+    found = {_decodes(record[name], kind) for name, kind in structs.items() if name in record}
+    return False if False in found else None if None in found else True
+
+
+def _decodes(value: Any, kind: Any) -> bool | None:
+    """:func:`_has_shape` of a field of a line, where a text may be the JSON of the value."""
+    if isinstance(value, str):
+        return None if value.lstrip().startswith(("{", "[", "null")) else False
+    return _has_shape(value, kind)
+
+
+def _has_shape(value: Any, kind: Any) -> bool | None:
+    """Whether a value of JSON is of this type; None where only reading it tells.
+
+    It is not where an object, or a list of objects, is declared and something else there. Nothing
+    else is surely wrong: texts hold other values, too, and a list may be a single one.
+    """
+    if value is None:
+        return True
+    found: Iterator[bool | None]
+    if isinstance(kind, pl.Struct):
+        if not isinstance(value, dict):
+            return False
+        found = (_has_shape(value[f.name], f.dtype) for f in kind.fields if f.name in value)
+    elif isinstance(kind, pl.List):
+        if not isinstance(value, list):
+            return False if isinstance(kind.inner, pl.Struct) else None
+        found = (_has_shape(one, kind.inner) for one in value)
+    elif kind == pl.String:
+        return None if isinstance(value, (dict, list)) or _is_huge(value) else True
+    elif kind.is_numeric() and isinstance(value, (int, float)):
+        return None if _is_huge(value) else True
+    else:
+        return None
+    told: bool | None = True
+    for one in found:
+        if one is False:
+            return False
+        told = told and one
+    return told
+
+
+def _is_huge(value: Any) -> bool:
+    """Whether a value is a number of so many digits that it may not be one to other programs."""
+    return isinstance(value, (int, float)) and abs(value) >= 1e18
