@@ -54,6 +54,19 @@ class Input:
 
 
 @dataclass(frozen=True)
+class Extract:
+    """The part of a log that was looked at, where all of it is larger than the memory given.
+
+    ``requests`` of ``of``; they came in ``stretches`` (from, to) of its time, ISO 8601 UTC or
+    seconds from the zero of a relative clock; without any, sessions were drawn at random.
+    """
+
+    requests: int
+    of: int
+    stretches: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Population:
     """Who was measured. ``start`` and ``end`` are ISO 8601 UTC, or None on a relative clock."""
 
@@ -452,6 +465,7 @@ class Diagnosis:
     charts: Charts = Charts()
     spread: Spread | None = None
     prefix: PrefixFindings | None = None
+    extract: Extract | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``--json``: plain types, no NaN, unknown is None."""
@@ -462,6 +476,8 @@ class Diagnosis:
         body = plain(dataclasses.replace(self, charts=Charts()))
         body.pop("version")
         body.pop("charts")
+        if self.extract is None:
+            body.pop("extract")  # of a log that was looked at as a whole there is nothing to say
         data.update(body)
         for name, rows in data["splits"].items():
             data["splits"][name] = [{**row.pop("key"), **row} for row in rows]

@@ -30,7 +30,7 @@ from ttftdoctor.measure import replay, reuse, signs, splits, spread
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
-from ttftdoctor.measure.rows import Array, Index, Mask, Rows, clusters_of, prepare
+from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
 from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
 from ttftdoctor.table import SCHEMA, SET_ASIDE
@@ -56,11 +56,14 @@ def examine(
     draw: bool = True,
     beside: ThreadPoolExecutor | None = None,
     known: Callable[[Rows, Lines | None], None] | None = None,
+    around: Around | None = None,
 ) -> Examined:
     """Measure one log.
 
     Parameters
     ----------
+    around
+        What is known of the rest of the log, where its rows are only a part of it.
     draw
         Whether to make the tables for drawings (``charts``).
     beside
@@ -70,9 +73,9 @@ def examine(
         the second thread when it has done the rest.
     """
     if beside is not None:
-        return _examine(log, beside, draw, known)
+        return _examine(log, beside, draw, known, around)
     with ThreadPoolExecutor(max_workers=1) as own:
-        return _examine(log, own, draw, known)
+        return _examine(log, own, draw, known, around)
 
 
 def _examine(
@@ -80,8 +83,9 @@ def _examine(
     beside: ThreadPoolExecutor,
     draw: bool,
     known: Callable[[Rows, Lines | None], None] | None,
+    around: Around | None,
 ) -> Examined:
-    rows = prepare(log.requests)
+    rows = prepare(log.requests, around)
     coverage = _coverage(log)
     looked_at = beside.submit(carry(signs.artifact_of), rows, _aside(log), _unit_mixed(log))
     people = beside.submit(carry(_population), rows)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttftdoctor.errors import TTFTDoctorError
+from ttftdoctor.errors import TTFTDoctorError, UsageError
 from ttftdoctor.intake import Log, keep, read_log
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.readers import Options
@@ -19,6 +19,7 @@ from ttftdoctor.sources.addresses import shown
 if TYPE_CHECKING:
     from ttftdoctor.choose import Only
     from ttftdoctor.diagnosis import Diagnosis
+    from ttftdoctor.engines import Taken
     from ttftdoctor.hardware import Machine
     from ttftdoctor.prices import Pricing
 
@@ -107,6 +108,7 @@ def diagnose(
     progress: Callable[[str, int], None] | None = None,
     draw: bool = True,
     save_state: str | None = None,
+    memory: int | None = None,
 ) -> Diagnosis:
     """Say why the time to first token is what it is.
 
@@ -127,6 +129,9 @@ def diagnose(
         Which rows are diagnosed; all by default.
     draw
         Whether the tables of the HTML page's charts are made; without them it has none.
+    memory
+        Bytes that may be taken; of a log that is larger a part is looked at, and counts, tables and
+        tokens are of all of it. Half of what the machine has by default.
     save_state
         A file in which the rows are kept, which can be given as a log from then on.
 
@@ -135,8 +140,14 @@ def diagnose(
     >>> diagnose("sample_logs/peak_hour.jsonl").verdict.primary_cause
     'repeated_prefix_no_reuse'
     """
-    log = one_log(*logs, format=format, columns=columns, units=units, progress=progress, only=only)
+    taken = _taken(logs, format, columns, units, progress, only, memory)
+    log = taken.log
     if save_state is not None:
+        if taken.whole is not None:
+            raise UsageError(
+                "the log is larger than the memory given, and a state holds all of its rows",
+                help="give more --memory, or save the state of each of its files",
+            )
         keep(log, save_state)
     from ttftdoctor.experiment import arguments
     from ttftdoctor.remedies import Settings
@@ -147,4 +158,43 @@ def diagnose(
         given or [record.path for record in log.inputs], format, columns, units,
         (*manner().arguments(), *(() if only is None else only.arguments())),
     )  # fmt: skip
-    return study(log, named, Settings(compact_to), slo_ttft_s, machine, pricing, draw=draw)[0]
+    return study(
+        log, named, Settings(compact_to), slo_ttft_s, machine, pricing,
+        draw=draw, whole=taken.whole,
+    )[0]  # fmt: skip
+
+
+def _taken(
+    logs: tuple[str | Log, ...],
+    format: str | None,
+    columns: dict[str, str] | None,
+    units: dict[str, str] | None,
+    progress: Callable[[str, int], None] | None,
+    only: Only | None,
+    memory: int | None,
+) -> Taken:
+    """The log that was read already, or what is read of the paths as far as memory allows."""
+    from ttftdoctor.engines import Asked, Taken
+
+    if any(isinstance(path, Log) for path in logs):
+        return Taken(
+            one_log(
+                *logs, format=format, columns=columns, units=units, progress=progress, only=only
+            )
+        )
+    from ttftdoctor.engines.local import take
+    from ttftdoctor.extracts import Budget
+
+    options = Options(columns=columns or {}, units=units or {})
+    if only is not None and only.query is not None:
+        options = replace(options, query=only.query)
+    budget = None if memory is None else Budget(memory)
+    taken = take(Asked(logs, format, options, budget, progress))
+    if taken.whole is None:
+        return Taken(_kept(taken.log, only))
+    if only is not None and (only.since or only.until or only.where):
+        raise UsageError(
+            "rows cannot be chosen of a log that is larger than the memory given",
+            help="give more --memory",
+        )
+    return taken

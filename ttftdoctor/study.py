@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
 from ttftdoctor.diagnosis import NOT_CHOSEN, Diagnosis, Finding, Floor, Gain, Slo, Verdict
+from ttftdoctor.errors import UsageError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.examine import Examined, examine
 from ttftdoctor.experiment import expecting, filled
@@ -29,6 +30,7 @@ from ttftdoctor.verdict import decide
 from ttftdoctor.version import tool_version
 
 if TYPE_CHECKING:
+    from ttftdoctor.extracts.whole import Whole
     from ttftdoctor.prefixes.records import PrefixFindings
     from ttftdoctor.prices import Pricing, Till
 
@@ -45,21 +47,42 @@ def study(
     pricing: Pricing | None = None,
     *,
     draw: bool = True,
+    whole: Whole | None = None,
 ) -> tuple[Diagnosis, Examined]:
     """The diagnosis of a log, and what it was measured from.
 
     ``named`` is the log as it is written on a command line; charts are made if there is something
-    to ``draw``.
+    to ``draw``; the rows of the log are an extract of the ``whole``, where there is one.
+
+    Raises
+    ------
+    UsageError
+        If there are prices for an extract: they are of all rows or of none.
     """
+    if whole is not None and pricing is not None:
+        raise UsageError(
+            "the log is larger than the memory given, and money is counted of all rows at once",
+            help="give more --memory, or leave the prices out",
+        )
     with ThreadPoolExecutor(max_workers=1) as beside:
         later: list[tuple[Till | None, Future[PrefixFindings | None]]] = []
 
         def known(rows: Rows, lines: Lines | None) -> None:
             # Work on long arrays, which leaves the many small steps of the rest their turn.
             till = _till(rows, pricing)
-            later.append((till, beside.submit(carry(_prefix), log, rows, lines, till)))
+            # What is reused across an extract's edges cannot be seen in it.
+            part = _prefix if whole is None else _no_prefix
+            later.append((till, beside.submit(carry(part), log, rows, lines, till)))
 
-        examined = examine(log, draw=draw, beside=beside, known=known)
+        examined = examine(
+            log, draw=draw, beside=beside, known=known,
+            around=None if whole is None else whole.around,
+        )  # fmt: skip
+        said: tuple[str, ...] = ()
+        if whole is not None:
+            said = whole.warnings(examined.evidence)
+            evidence = whole.evidence(examined.evidence, examined.rows)
+            examined = replace(examined, evidence=evidence)
         ((till, prefix),) = later
         verdict, findings = decide(examined.evidence, catalog.causes())
         verdict = replace(
@@ -69,7 +92,12 @@ def study(
         )
         findings = _with_rows(log, examined, findings)
         diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, till)
-        diagnosis = replace(diagnosis, prefix=prefix.result())
+        diagnosis = replace(
+            diagnosis,
+            prefix=prefix.result(),
+            warnings=(*said, *diagnosis.warnings),
+            extract=None if whole is None else whole.extract(),
+        )
     if draw:
         from ttftdoctor.pages.pictures import complete
 
@@ -194,6 +222,10 @@ def _prefix(log: Log, rows: Rows, lines: Lines | None, till: Till | None) -> Pre
     from ttftdoctor.prefixes.rungs import Asked
 
     return look(log, rows, Asked(), lines, till)
+
+
+def _no_prefix(*_: object) -> None:
+    return None
 
 
 def _till(rows: Rows, pricing: Pricing | None) -> Till | None:

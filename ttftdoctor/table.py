@@ -68,6 +68,16 @@ UNREAD: Final = "unread"
 
 SCHEMA: Final[dict[str, Any]] = {c.name: c.dtype for c in _COLUMNS}
 
+#: What a row owes to the turn before it, for rows whose sessions are not all there: place in the
+#: session from 1; input, output (0 if unknown), end and replica of the previous request.
+FACTS: Final[dict[str, Any]] = {
+    "place_in_session": pl.Int64,
+    "before_input": pl.Int64,
+    "before_output": pl.Int64,
+    "before_end": pl.Int64,
+    "before_replica": pl.String,
+}
+
 #: Columns by which rows may be grouped to find a sick part of a healthy fleet.
 SCOPE_COLUMNS: Final = ("model", "tenant", "route", "replica", "version")
 

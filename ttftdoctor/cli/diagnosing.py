@@ -23,6 +23,7 @@ from ttftdoctor.cli.options import (
     Logs,
     Map,
     MapFile,
+    Memory,
     NoColor,
     Params,
     Prices,
@@ -51,6 +52,7 @@ from ttftdoctor.cli.output import (
     screen,
 )
 from ttftdoctor.cli.values import (
+    bytes_of,
     machine_of,
     manner,
     only_of,
@@ -95,6 +97,7 @@ def diagnose(
         list[str] | None,
         typer.Option("--state", metavar="FILE", help="A kept log (as LOG may be); repeatable."),
     ] = None,
+    memory: Memory = None,
     compact_to: CompactTo = 8000,
     slo_ttft: SloTtft = None,
     params: Params = None,
@@ -146,6 +149,7 @@ def diagnose(
             progress=progress(quiet),
             draw=any(target is not None for target in (html, csv, png)),
             save_state=save_state,
+            memory=bytes_of(memory, "--memory"),
         )
         clear_progress(quiet)
         from ttftdoctor.catalog import renderer

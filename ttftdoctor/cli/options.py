@@ -69,6 +69,14 @@ Where = Annotated[
 Query = Annotated[
     str | None, typer.Option("--query", help="What a database is asked: 'select ...'.")
 ]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        help="How much to take, e.g. 1GiB; of a larger log a part is looked at, and counts and "
+        "tables are of all. Half of the machine's by default.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ToHtml = Annotated[
     str | None, typer.Option("--html", help="Write one page that opens offline, or - .")

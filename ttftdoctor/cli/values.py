@@ -68,6 +68,19 @@ def tokens_of(text: str | None, option: str) -> int | None:
     return round(value)
 
 
+def bytes_of(text: str | None, option: str) -> int | None:
+    """An amount of memory as people write it: ``1GiB``, ``800M``, ``2g``; powers of 1,024."""
+    if text is None:
+        return None
+    import re
+
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt])i?b?\s*", text.lower())
+    if match is None:
+        raise UsageError(f"{option} wants an amount such as 800MiB or 2GiB, not {text!r}")
+    power: int = "kmgt".index(match[2]) + 1
+    return round(float(match[1]) * float(2 ** (10 * power)))
+
+
 def warm_up_of(text: str) -> bool | float:
     """What to set aside of a run: found by itself, nothing, or so many seconds."""
     if text == "auto":

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -34,6 +35,9 @@ from ttftdoctor.sources import Shape, Source, ahead, expand
 from ttftdoctor.sources.addresses import is_database, shown
 from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
 from ttftdoctor.units import count
+
+if TYPE_CHECKING:
+    from ttftdoctor.extracts.spool import Spool
 
 #: How many rejects are shown with their line.
 FIRST_REJECTS = 10
@@ -86,6 +90,7 @@ def read_log(
     format: str | None = None,
     options: Options | None = None,
     progress: Callable[[str, int], None] | None = None,
+    spool: Spool | None = None,
 ) -> Log:
     """Read every path into one request table.
 
@@ -97,6 +102,8 @@ def read_log(
         Name of a reader; by default the log is recognised from its first records.
     progress
         Called with the path and the rows read so far.
+    spool
+        Takes all rows once they are more than it says can be held; the log has none then.
 
     Raises
     ------
@@ -114,8 +121,10 @@ def read_log(
     }
     problems: list[InputError] = []
     for path in files:
+        if spool is not None:
+            spool.before = sum(len(log.inputs) for log in logs)
         try:
-            one = _read_one(path, format, options, progress)
+            one = _read_one(path, format, options, progress, spool)
         except InputError as error:
             # In a folder or glob, one foreign file must not hide the logs beside it.
             if len(files) == 1:
@@ -128,9 +137,21 @@ def read_log(
             options = replace(options, bytes_per_token=one.bytes_per_token)
         warnings.update(dict.fromkeys(one.warnings))
         logs.append(one)
+        if spool is not None and spool.spilling:
+            logs = _spilled(logs, spool)
     if not logs:
         raise problems[0] if problems else InputError("there is nothing to read")
     return joined(logs, tuple(warnings))
+
+
+def _spilled(logs: Sequence[Log], spool: Spool) -> list[Log]:
+    """The logs without their rows, which are put where there is room for them."""
+    before = 0
+    for log in logs:
+        spool.put(log.requests, before)
+        spool.put(log.failed, before)
+        before += len(log.inputs)
+    return [replace(log, requests=log.requests.clear(), failed=log.failed.clear()) for log in logs]
 
 
 def keep(log: Log, path: str) -> None:
@@ -296,21 +317,30 @@ def _read_one(
     format: str | None,
     options: Options,
     progress: Callable[[str, int], None] | None,
+    spool: Spool | None,
 ) -> Log:
     if kept.is_kept(path):
-        return _again(path)
+        again = _again(path)
+        if spool is not None:
+            spool.full(again.requests)
+        return again
     options = for_path(path, format, options)
     table = is_table(format, options)
     with closing(Source(path, table=table, query=options.query)) as source:
         try:
             with parts_of(source, format_of(source.head, format, options)) as found:
-                return read_parts(found, options, progress)
+                return read_parts(found, options, progress, spool)
         except (UnknownFormat, AskUser) as error:
             error.proposal = error.proposal or propose(source.head)
             raise
 
 
-def read_parts(found: Parts, options: Options, progress: Callable[[str, int], None] | None) -> Log:
+def read_parts(
+    found: Parts,
+    options: Options,
+    progress: Callable[[str, int], None] | None,
+    spool: Spool | None = None,
+) -> Log:
     """All that one file holds: one input a format."""
     logs: list[Log] = []
     inputs: dict[str, Input] = {}
@@ -326,7 +356,7 @@ def read_parts(found: Parts, options: Options, progress: Callable[[str, int], No
                 progress(path, before + rows)
 
         try:
-            one = read_part(part, options, at, told)
+            one = read_part(part, options, at, told, spool)
         except InputError as error:
             # One writer that served nothing must not hide the others.
             if len(found.parts) == 1:
@@ -419,6 +449,7 @@ def read_part(
     options: Options,
     index: int,
     progress: Callable[[str, int], None] | None,
+    spool: Spool | None = None,
 ) -> Log:
     """What one reader reads of a file; ``index`` is the place of its input in the file's list."""
     source, reader = part.source, part.reader
@@ -442,7 +473,8 @@ def read_part(
     notes: dict[str, None] = {}
     prompts: list[pl.DataFrame] = []
     bytes_per_token: float | None = None
-    rows = 0
+    rows = used = 0
+    placed = False
     doubts: Counter[str] = Counter()
     doubtful: dict[str, list[tuple[int, int]]] = {}
     unread: Counter[str] = Counter()
@@ -477,6 +509,14 @@ def read_part(
         for reason, n in _known(good, SET_ASIDE).group_by(SET_ASIDE).len().iter_rows():
             aside[reason] = aside.get(reason, 0) + n
         frames.append(_tag(good, index))
+        used += good.height
+        placed = placed or good["replica"].null_count() < good.height
+        if spool is not None and spool.full(frames[-1]):
+            none = frames[-1].clear()
+            for taken in (frames, failed):
+                while taken:  # one after the other, so that none is held for long
+                    spool.put(taken.pop(0))
+                taken.append(none)
         if progress is not None:
             progress(path, rows)
     if rows == 0:
@@ -486,8 +526,7 @@ def read_part(
             why=f"it was read as {reader.name} ({evidence})",
             help=reader.lacks or "name another format with --format",
         )
-    used = sum(f.height for f in frames)
-    if any(part.writers) and any(f["replica"].count() for f in frames):
+    if any(part.writers) and placed:
         fields.setdefault("replica", _writer())
     warnings = []
     if source.damage is not None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttftdoctor.language import tr
 from ttftdoctor.measure import links
 from ttftdoctor.stats import in_order, or_zero
-from ttftdoctor.table import SCOPE_COLUMNS
+from ttftdoctor.table import FACTS, SCOPE_COLUMNS
 
 if TYPE_CHECKING:
     from ttftdoctor.measure.caches import Shared
@@ -50,6 +50,16 @@ _NAMES = {
     "outputs": "output_tokens",
     "reasoning": "reasoning_tokens",
 }
+
+
+@dataclass(frozen=True)
+class Around:
+    """What is known of a log of which only some rows are at hand.
+
+    ``single_share`` of its sessions have one request.
+    """
+
+    single_share: float
 
 
 @dataclass(frozen=True)
@@ -170,15 +180,16 @@ class Rows:
         return replace(self, n=len(index), **changed)
 
 
-def prepare(requests: pl.DataFrame) -> Rows:
+def prepare(requests: pl.DataFrame, around: Around | None = None) -> Rows:
     """Order the request table and work out sessions, turns and repeated tokens.
 
     Parameters
     ----------
     requests
-        Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``.
+        Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``; with ``around`` also
+        those of ``FACTS``, which stand for the rows of the sessions that are not there.
     """
-    frame = requests.select(_NEEDED)
+    frame = requests.select(*_NEEDED, *(FACTS if around is not None else ()))
     nulls = frame.null_count().row(0, named=True)
     nothing = [name for name, missing in nulls.items() if missing == frame.height]
     # A column without a value costs nothing as one null for all rows.
@@ -199,7 +210,9 @@ def prepare(requests: pl.DataFrame) -> Rows:
             notes.append(
                 tr("the ids of prompt blocks do not chain; ids that do were made from them")
             )
-        frame, session_grade = _sessions(frame, shared, notes)
+        frame, session_grade = _sessions(frame, shared, notes, around)
+        if around is not None and session_grade != "logged":
+            frame = frame.drop(FACTS)
         frame = _turns(frame, notes)
         frame = _previous(frame)
         frame, reuse_grade = _repeated(frame, shared)
@@ -316,7 +329,7 @@ def _covered(frame: pl.DataFrame, column: str) -> bool:
 
 
 def _sessions(
-    frame: pl.DataFrame, shared: Shared | None, notes: list[str]
+    frame: pl.DataFrame, shared: Shared | None, notes: list[str], around: Around | None
 ) -> tuple[pl.DataFrame, Literal["logged", "linked", "none"]]:
     """Add ``session``, a number per conversation (null: alone), and say where it comes from."""
     turns = frame["turn"]
@@ -325,6 +338,7 @@ def _sessions(
         sizes = np.bincount(codes + 1)
         sizes = sizes[sizes > 0]
         single = float((sizes == 1).sum()) / max(len(sizes), 1)
+        single = single if around is None else around.single_share
         numbered = turns.null_count() < frame.height
         if single <= 0.9 or numbered:
             return frame.with_columns(_or_null("session", codes)), "logged"
@@ -378,6 +392,8 @@ def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     is, even where turns are logged.
     """
     place, before = _places(frame["session"].fill_null(-1).to_numpy())
+    if "place_in_session" in frame.columns:
+        place = frame["place_in_session"].fill_null(-1).to_numpy()
     frame = frame.with_columns(_or_null("before", before))
     if "headless" in frame.columns:
         turn = pl.when(~pl.col("headless")).then(_or_null("turn", place))
@@ -407,9 +423,21 @@ def _places(session: Index) -> tuple[Index, Index]:
     return place, before
 
 
+def ended_at() -> pl.Expr:
+    """When a request of the table ended, microseconds; its start where that is unknown."""
+    return pl.col("start") + pl.coalesce("e2e_us", "ttft_us", pl.lit(0))
+
+
 def _previous(frame: pl.DataFrame) -> pl.DataFrame:
     """Add the previous request of the session: its input, output, end and replica."""
-    ended = pl.col("start") + pl.coalesce("e2e_us", "ttft_us", pl.lit(0))
+    if "place_in_session" in frame.columns:
+        return frame.with_columns(
+            pl.col("before_input").alias("previous_input"),
+            pl.col("before_output").alias("previous_output"),
+            (pl.col("start") - pl.col("before_end")).alias("gap_us"),
+            (pl.col("replica") != pl.col("before_replica")).alias("moved"),
+        )
+    ended = ended_at()
 
     def before(expr: pl.Expr) -> pl.Expr:
         return expr.gather(pl.col("before"))
@@ -456,22 +484,8 @@ def _repeated(
             nothing.alias("repeated"), nothing.alias("repeated_low"), total.alias("repeated_high")
         )
         return known, "none"
-    previous = pl.col("previous_input") + pl.col("previous_output")
-    # An input clearly shorter than the last one was compacted: what is left of it is unknown.
-    grown = total >= (pl.col("previous_input") * 0.98).cast(pl.Int64)
     first = pl.col("session").is_not_null() & pl.col("previous_input").is_null()
-    high: pl.Expr = (
-        pl.when(first).then(0)
-        .when(pl.col("previous_input").is_not_null()).then(pl.min_horizontal(total, previous))
-    )  # fmt: skip
-    low: pl.Expr = (
-        pl.when(first).then(0)
-        .when(grown).then(pl.min_horizontal(total, pl.col("previous_input")))
-        .when(pl.col("previous_input").is_not_null()).then(0)
-    )  # fmt: skip
-    # An input shorter than all that was said so far left the last answer (or its thinking) out.
-    kept = pl.when(total >= previous).then(high).otherwise(low)
-    best: pl.Expr = pl.when(first).then(0).when(grown).then(kept)
+    best, low, high = history(first)
     if "likely" in frame.columns:  # who may continue several repeats what these hold, weighed
         loose = pl.col("likely").is_not_null()
         best = pl.when(loose).then(pl.col("likely").cast(pl.Int64)).otherwise(best)
@@ -497,6 +511,30 @@ def _repeated(
         best.alias("repeated"), low.alias("repeated_low"), high.alias("repeated_high")
     )
     return frame, "inferred" if has_sessions else "none"
+
+
+def history(first: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
+    """Tokens of a turn that the one before it had: the best estimate, least and most.
+
+    Of columns ``input_tokens``, ``previous_input`` and ``previous_output`` (0 where unknown); null
+    where it cannot be told. ``first`` are the first turns of sessions.
+    """
+    total, previous = pl.col("input_tokens"), pl.col("previous_input") + pl.col("previous_output")
+    # An input clearly shorter than the last one was compacted: what is left of it is unknown.
+    grown = total >= (pl.col("previous_input") * 0.98).cast(pl.Int64)
+    high: pl.Expr = (
+        pl.when(first).then(0)
+        .when(pl.col("previous_input").is_not_null()).then(pl.min_horizontal(total, previous))
+    )  # fmt: skip
+    low: pl.Expr = (
+        pl.when(first).then(0)
+        .when(grown).then(pl.min_horizontal(total, pl.col("previous_input")))
+        .when(pl.col("previous_input").is_not_null()).then(0)
+    )  # fmt: skip
+    # An input shorter than all that was said so far left the last answer (or its thinking) out.
+    kept = pl.when(total >= previous).then(high).otherwise(low)
+    best: pl.Expr = pl.when(first).then(0).when(grown).then(kept)
+    return best, low, high
 
 
 def _by_content(frame: pl.DataFrame, history: pl.Expr, shared: Shared) -> pl.DataFrame:

@@ -80,12 +80,17 @@ def _slices(
     out = []
     for row in grouped.iter_rows(named=True):
         code = row.pop("group")
-        key: dict[str, str | int | float | None] = {}
-        for column in reversed(columns):
-            code, own = divmod(code, WIDTH) if column != columns[0] else (0, code)
-            key = {**_key(rows, column, own), **key}
-        out.append(Slice(key=key, **row))
+        out.append(Slice(key=key_of(rows, columns, code), **row))
     return tuple(out)
+
+
+def key_of(rows: Rows, columns: tuple[str, ...], code: int) -> dict[str, str | int | float | None]:
+    """What a group is called, by its number; see ``WIDTH`` for that of several columns."""
+    key: dict[str, str | int | float | None] = {}
+    for column in reversed(columns):
+        code, own = divmod(code, WIDTH) if column != columns[0] else (0, code)
+        key = {**_key(rows, column, own), **key}
+    return key
 
 
 def _key(rows: Rows, column: str, code: int) -> dict[str, str | int | float | None]:

@@ -1,0 +1,39 @@
+"""Who reads a log and works on all of its rows: this machine, or a cluster.
+
+An engine is a module with ``take``, which gives a :class:`Taken`; what comes after it is the same
+for all of them, and runs here. To add one, write the module, name it in ``ENGINES``, and let it
+run the steps of :mod:`ttftdoctor.extracts` over its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ttftdoctor.extracts import Budget
+from ttftdoctor.extracts.whole import Whole
+from ttftdoctor.intake import Log
+from ttftdoctor.readers import Options
+
+ENGINES = ("local", "spark")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is to be read, and in how much memory; ``settings`` are the engine's own."""
+
+    logs: tuple[Any, ...]
+    format: str | None = None
+    options: Options = field(default_factory=Options)
+    budget: Budget | None = None
+    progress: Callable[[str, int], None] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A log that was read. Where it is larger than memory its rows are an extract of the whole."""
+
+    log: Log
+    whole: Whole | None = None

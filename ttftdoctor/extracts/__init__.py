@@ -1,0 +1,48 @@
+"""Logs that are larger than memory: what is counted of all rows, and which rows are looked at.
+
+Of such a log the diagnosis is made of an *extract*: all requests of some stretches of its time,
+spread evenly over it, as many as fit. Rows that were in flight when a stretch began belong to it,
+so the load that its requests met is that of the whole log. What a row owes to its session (its
+turn, the length of the turn before it) is worked out on the whole log before rows are left out
+(``facts``). What can be added up exactly is: accounting, tables, tokens (``tally``).
+
+Every step is a function of frames, and the parts of a log add up to the same answer however its
+sessions are dealt out; where rows lie, and who runs the steps, is the business of the engines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ttftdoctor.errors import UsageError
+
+MIB = 2**20
+#: What a diagnosis takes with hardly any rows: the interpreter, libraries, pieces in the making.
+FIXED_BYTES = 400 * MIB
+#: ... and with each row: arrays of it, and so many times its size in the request table.
+ROW_BYTES, ROW_COPIES = 700, 2.0
+#: Less memory than this leaves no room for rows.
+LEAST_BYTES = 512 * MIB
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How much memory, in bytes, a diagnosis may take.
+
+    With ``most_rows`` no more than so many are looked at, even where more would fit: then the same
+    log has the same extract on machines of any size.
+    """
+
+    total: int
+    most_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.total < LEAST_BYTES:
+            raise UsageError(
+                f"--memory of less than {LEAST_BYTES // MIB} MiB is not enough to work with"
+            )
+
+    def rows(self, row_bytes: float) -> int:
+        """How many rows of this size in the request table can be diagnosed at once."""
+        fit = int((self.total - FIXED_BYTES) / (ROW_BYTES + ROW_COPIES * row_bytes))
+        return fit if self.most_rows is None else min(fit, self.most_rows)

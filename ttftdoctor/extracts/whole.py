@@ -1,0 +1,250 @@
+"""The figures of a whole log in place of those of the extract that was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+
+import polars as pl
+
+from ttftdoctor.diagnosis import Extract, Population, RepeatedPrefix, Slice, Splits
+from ttftdoctor.evidence import Evidence
+from ttftdoctor.extracts.stretches import Choice
+from ttftdoctor.extracts.survey import Survey
+from ttftdoctor.extracts.tally import FIGURES, NAMED, Tally, quantiles
+from ttftdoctor.language import tr
+from ttftdoctor.measure.rows import Around, Rows
+from ttftdoctor.measure.splits import MOST_GROUPS, WIDTH, key_of
+from ttftdoctor.units import count, seconds
+
+Key = str | int | float | None
+
+#: Where a table goes, by what it is by.
+_TABLES: dict[tuple[str, ...], str] = {
+    ("length",): "by_input_length",
+    ("hour",): "by_hour",
+    ("turn",): "by_turn",
+    ("turn", "length"): "turn_by_length",
+}
+
+#: An extract whose mean TTFT is off by more than this is said not to be like the whole.
+ALIKE = 0.1
+
+
+@dataclass(frozen=True)
+class Whole:
+    """What is known of all rows of a log, of which ``looked_at`` are at hand.
+
+    ``content_left_out``: the log has blocks of its prompts, and they were not looked at.
+    """
+
+    survey: Survey
+    tally: Tally
+    choice: Choice
+    looked_at: int
+    content_left_out: bool = False
+
+    @property
+    def around(self) -> Around:
+        """What the rows at hand must be told of the others."""
+        return Around(self.tally.single_share)
+
+    def extract(self) -> Extract:
+        """Which part was looked at, as it is reported."""
+        dated = (self.survey.first_start or 0) > 10**14
+        return Extract(
+            requests=self.looked_at,
+            of=self.tally.sums["requests"],
+            stretches=tuple(
+                (_moment(low, dated), _moment(high, dated)) for low, high in self.choice.stretches
+            ),
+        )
+
+    def warnings(self, e: Evidence) -> tuple[str, ...]:
+        """What must be said of the extract; ``e`` is its own evidence."""
+        said = [self._part()]
+        if self.content_left_out:
+            said.append(
+                tr(
+                    "the blocks of the prompts were not looked at, since the log is larger than "
+                    "the memory given; `ttftdoctor prefix` looks at nothing else"
+                )
+            )
+        of_all, of_some = self._mean(), e.mean
+        if of_all and of_some is not None and abs(of_some / of_all - 1) > ALIKE:
+            said.append(
+                tr(
+                    "the mean TTFT of the requests looked at is {some}, that of all is {all}: what "
+                    "happened between the stretches may have another cause; --since and --until "
+                    "look at a part",
+                    some=seconds(of_some), all=seconds(of_all),
+                )
+            )  # fmt: skip
+        return tuple(said)
+
+    def _part(self) -> str:
+        """What was looked at."""
+        total = self.tally.sums["requests"]
+        if self.choice.stretches:
+            return tr(
+                "the log is larger than the memory given: causes, lines, ledger and gains are of "
+                "{n} requests, all that came in {stretches} stretches of its time; counts, tables "
+                "and tokens are of all {total}",
+                n=count(self.looked_at), stretches=count(len(self.choice.stretches)),
+                total=count(total),
+            )  # fmt: skip
+        return tr(
+            "the log is larger than the memory given: causes, lines, ledger and gains are of {n} "
+            "requests, those of sessions drawn at random; counts, tables and tokens are of all "
+            "{total}",
+            n=count(self.looked_at), total=count(total),
+        )  # fmt: skip
+
+    def evidence(self, e: Evidence, rows: Rows) -> Evidence:
+        """The evidence with counts, tables and tokens of the whole log."""
+        return replace(
+            e,
+            population=self._population(e.population, rows),
+            splits=self._splits(e.splits, rows),
+            repeated=self._repeated(e.repeated),
+        )
+
+    def _mean(self) -> float | None:
+        with_ttft = self.tally.sums["with_ttft"]
+        return self.tally.sums["ttft_us"] / with_ttft / 1e6 if with_ttft else None
+
+    def _population(self, one: Population, rows: Rows) -> Population:
+        sums, dated = self.tally.sums, (self.survey.first_start or 0) > 10**14
+        first, last = self.survey.first_start, self.survey.last_start
+        logged = rows.session_grade == "logged"
+        every = quantiles(self.tally.by("all"), (0.5, 0.95))
+        p50, p95 = (_seconds(value) for value in every)
+        stamped = dated and self.survey.order_known and first is not None and last is not None
+        return replace(
+            one,
+            requests=sums["requests"],
+            sessions=self.tally.sessions if logged else one.sessions,
+            turns_max=self.tally.turns_most if logged else one.turns_max,
+            start=_moment(first, dated) if stamped and first is not None else None,
+            end=_moment(last, dated) if stamped and last is not None else None,
+            with_ttft=sums["with_ttft"],
+            ttft_mean_s=self._mean(),
+            ttft_p50_s=p50,
+            ttft_p95_s=p95,
+        )
+
+    def _splits(self, some: Splits, rows: Rows) -> Splits:
+        both = self.tally.by("turn_by_length")
+        turn, length = pl.col("group") // WIDTH - 1, pl.col("group") % WIDTH - 1
+        pairs = both.filter(turn >= 0, length >= 0)
+        tables: dict[tuple[str, ...], pl.DataFrame] = {
+            ("length",): both.with_columns(group=length),
+            ("hour",): self.tally.by("hour"),
+        }
+        if rows.session_grade == "logged" or self.survey.covered("turn"):
+            tables["turn",] = both.with_columns(group=turn)
+            tables["turn", "length"] = pairs.with_columns(group=turn * WIDTH + length)
+        found = {
+            _TABLES[columns]: _slices(cells, partial(key_of, rows, columns))
+            for columns, cells in tables.items()
+        }
+        for split in NAMED:
+            names = self.tally.names.get(split, {})
+            found[f"by_{split}"] = _slices(self.tally.by(split), partial(_named, split, names))
+        if not rows.cached_logged:
+            found = {name: _uncached(slices, getattr(some, name)) for name, slices in found.items()}
+        return replace(some, **found)
+
+    def _repeated(self, some: RepeatedPrefix) -> RepeatedPrefix:
+        """Tokens of all rows; seconds as many times those of the extract as tokens."""
+        sums = self.tally.sums
+        total = sums["input_tokens"]
+        if some.grade not in ("reported", "inferred"):
+            return replace(some, input_tokens=total)
+        kind = some.grade
+        repeated = sums[kind]
+        cached, again = some.cached_tokens, some.recomputed_tokens
+        if kind == "reported":
+            cached, again = sums["cached_tokens"], sums["again"]
+        elif some.repeated_tokens:  # by timing, of the extract: the same parts of all
+            part = repeated / some.repeated_tokens
+            cached = None if cached is None else round(cached * part)
+            again = None if again is None else round(again * part)
+        wasted = some.prefill_seconds_wasted
+        if wasted is not None and some.recomputed_tokens:
+            wasted *= (again or 0) / some.recomputed_tokens
+        return replace(
+            some,
+            input_tokens=total,
+            repeated_tokens=repeated,
+            cached_tokens=cached,
+            recomputed_tokens=again,
+            recomputed_share=again / total if again is not None and total else None,
+            bounds=(sums[f"{kind}_low"], sums[f"{kind}_high"]),
+            prefill_seconds_wasted=wasted,
+        )
+
+
+def _named(split: str, names: Mapping[int, str], number: int) -> dict[str, Key]:
+    return {split: names[number]}
+
+
+def _slices(cells: pl.DataFrame, said: Callable[[int], Mapping[str, Key]]) -> tuple[Slice, ...]:
+    """The largest groups of a table, by number or name; ``said`` is what each is called."""
+
+    def order(row: tuple[int, int]) -> tuple[str | int, ...]:
+        names = [name for name in said(row[0]).values() if isinstance(name, str)]
+        return (*names, row[0])
+
+    counts = (
+        cells.filter(pl.col("figure") == FIGURES.index("rows"), pl.col("group") >= 0)
+        .group_by("group")
+        .agg(pl.col("n").sum())
+        .sort("n", "group", descending=[True, False])
+        .head(MOST_GROUPS)
+    )
+    parts = cells.filter(pl.col("group").is_in(counts["group"].implode())).partition_by(
+        "group", "figure", as_dict=True
+    )
+
+    def of(group: int, figure: str) -> list[float | None]:
+        bins = parts.get((group, FIGURES.index(figure)))
+        return [None, None] if bins is None else quantiles(bins, (0.5, 0.95))
+
+    out = []
+    for group, n in sorted(counts.rows(), key=order):
+        ttft = [_seconds(value) for value in of(group, "ttft")]
+        out.append(
+            Slice(
+                key=said(group),
+                n=n,
+                input_p50=of(group, "input")[0],
+                uncached_p50=of(group, "uncached")[0],
+                ttft_p50_s=ttft[0],
+                ttft_p95_s=ttft[1],
+                tpot_p50_s=_seconds(of(group, "tpot")[0]),
+            )
+        )
+    return tuple(out)
+
+
+def _uncached(slices: tuple[Slice, ...], some: tuple[Slice, ...]) -> tuple[Slice, ...]:
+    """The slices with uncached tokens as the extract has them, where the log does not count."""
+    known = {tuple(one.key.items()): one.uncached_p50 for one in some}
+    return tuple(
+        replace(one, uncached_p50=known.get(tuple(one.key.items()), one.uncached_p50))
+        for one in slices
+    )
+
+
+def _seconds(us: float | None) -> float | None:
+    return None if us is None else us / 1e6
+
+
+def _moment(us: int, dated: bool) -> str:
+    """ISO 8601 UTC, or seconds from the zero of a relative clock."""
+    if not dated:
+        return f"{us / 1e6:.0f} s"
+    return datetime.fromtimestamp(us / 1e6, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
