@@ -53,6 +53,7 @@ FLOORS = (
     "readers.* causes.* remedies.* report.*",
     "catalog simulator gate.reports.* mapping.proposal",
     "intake.mixed intake.kept guide pages.pictures gate.page",
+    "intake.account",
     "intake gate.forms gate.packed",
     "contrasts.columns contrasts.words prefixes.export inspection.invariants",
     "contrasts.rank contrasts.terminal choose",

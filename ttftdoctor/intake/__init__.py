@@ -26,26 +26,22 @@ from ttftdoctor.guide import (
     zone_notes,
 )
 from ttftdoctor.intake import kept
+from ttftdoctor.intake.account import FIRST_REJECTS, Account, known, source_of, tagged
 from ttftdoctor.intake.layers import Once, once
 from ttftdoctor.intake.mixed import Part, Parts, parts_of
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.proposal import propose, unused_fields
-from ttftdoctor.readers import Options, Raw
+from ttftdoctor.readers import Options, Plan
 from ttftdoctor.sources import Shape, Source, ahead, expand
 from ttftdoctor.sources.addresses import is_database, shown
-from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, UNREAD, Field, check, conform
+from ttftdoctor.table import DOUBTS, LINE, REJECT, SET_ASIDE, Field, check, conform
 from ttftdoctor.units import count
 
 if TYPE_CHECKING:
     from ttftdoctor.extracts.spool import Spool
 
-#: How many rejects are shown with their line.
-FIRST_REJECTS = 10
-#: ... and of rows that are counted elsewhere, which are nothing to be mended.
+#: Of rows that are counted elsewhere, which are nothing to be mended.
 FIRST_ELSEWHERE = 3
-
-#: Rows that failed or were refused by the service: no requests to measure, but worth counting.
-FAILED = ("failed_request", "aborted_request", "rate_limited")
 
 
 def _writer() -> Field:
@@ -252,7 +248,7 @@ def _without(record: Input, at: int, found: Once) -> Input:
     few = gone.sort(LINE).select(LINE, "reason").head(FIRST_ELSEWHERE)
     told = [*record.first_rejects, *few.rows()]
     left = found.requests.filter(pl.col("source") == at)
-    aside = _known(left, SET_ASIDE).group_by(SET_ASIDE).len().sort(SET_ASIDE)
+    aside = known(left, SET_ASIDE).group_by(SET_ASIDE).len().sort(SET_ASIDE)
     return replace(
         record,
         rows_used=record.rows_used - gone.height,
@@ -466,51 +462,15 @@ def read_part(
     plan = reader.plan(source.head, options)
     frames: list[pl.DataFrame] = []
     failed: list[pl.DataFrame] = []
-    rejected: dict[str, int] = {}
-    aside: dict[str, int] = {}
-    first: list[tuple[int, str]] = []
-    fields: dict[str, Field] = {}
-    notes: dict[str, None] = {}
     prompts: list[pl.DataFrame] = []
-    bytes_per_token: float | None = None
-    rows = used = 0
-    placed = False
-    doubts: Counter[str] = Counter()
-    doubtful: dict[str, list[tuple[int, int]]] = {}
-    unread: Counter[str] = Counter()
+    account = Account()
     chunks = source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
     for chunk in ahead(chunks):
-        batch = plan.convert(Raw(chunk.frame, options))
-        fields.update({k: v for k, v in batch.fields.items() if k not in fields})
-        notes.update(dict.fromkeys(batch.notes))
-        bytes_per_token = batch.bytes_per_token or bytes_per_token
-        if batch.prompts is not None:
-            said = _placed(batch.prompts, part)
-            prompts.append(said.with_columns(_source(index)))
-        frame = _from(check(conform(batch.frame)), part)
-        rows += frame.height + len(chunk.rejects)
-        bad_lines = part.place(pl.Series([line for line, _ in chunk.rejects], dtype=pl.Int64))
-        for line, (_, reason) in zip(bad_lines, chunk.rejects, strict=True):
-            rejected[reason] = rejected.get(reason, 0) + 1
-            first.append((line, reason))
-        bad = _known(frame, REJECT)
-        for reason, n in bad.group_by(REJECT).len().iter_rows():
-            rejected[reason] = rejected.get(reason, 0) + n
-        first.extend(bad.select(LINE, REJECT).head(FIRST_REJECTS).iter_rows())
-        first = sorted(first)[:FIRST_REJECTS]
-        failed.append(_tag(bad.filter(pl.col(REJECT).is_in(FAILED)), index))
-        for labels, n in _known(frame, UNREAD).group_by(UNREAD).len().iter_rows():
-            unread.update(dict.fromkeys(labels.split("\n"), n))
-        good = frame.filter(pl.col(REJECT).is_null()) if bad.height else frame
-        doubts.update({name: int(good[name].sum()) for name in DOUBTS})
-        for name in (name for name in DOUBTS if doubts[name]):
-            lines = good.filter(pl.col(name))[LINE].head(FIRST_REJECTS)
-            doubtful.setdefault(name, []).extend((index, line) for line in lines)
-        for reason, n in _known(good, SET_ASIDE).group_by(SET_ASIDE).len().iter_rows():
-            aside[reason] = aside.get(reason, 0) + n
-        frames.append(_tag(good, index))
-        used += good.height
-        placed = placed or good["replica"].null_count() < good.height
+        found = account.take(chunk, plan, options, part)
+        frames.append(tagged(found.good, index))
+        failed.append(tagged(found.failed, index))
+        if found.prompts is not None:
+            prompts.append(found.prompts.with_columns(source_of(index)))
         if spool is not None and spool.full(frames[-1]):
             none = frames[-1].clear()
             for taken in (frames, failed):
@@ -518,7 +478,40 @@ def read_part(
                     spool.put(taken.pop(0))
                 taken.append(none)
         if progress is not None:
-            progress(path, rows)
+            progress(path, account.rows)
+    return log_of(
+        account, part, plan, options, evidence, index, _stack(frames or [_none()]),
+        _stack(failed or [_none()]), pl.concat(prompts) if prompts else None,
+    )  # fmt: skip
+
+
+def _none() -> pl.DataFrame:
+    """Rows of a log, of which there are none."""
+    return tagged(check(conform(pl.DataFrame(schema={LINE: pl.Int64}))), 0)
+
+
+def log_of(
+    account: Account,
+    part: Part,
+    plan: Plan,
+    options: Options,
+    evidence: str,
+    index: int,
+    requests: pl.DataFrame,
+    failed: pl.DataFrame,
+    prompts: pl.DataFrame | None = None,
+) -> Log:
+    """What was read of one input as a log, with all that is to be said of it.
+
+    Raises
+    ------
+    InputError
+        If it has no row.
+    """
+    source, reader, path = part.source, part.reader, part.source.path
+    rows, used = account.rows, account.used
+    rejected, doubts, unread = account.rejected, account.doubts, account.unread
+    fields = account.fields
     if rows == 0:
         raise InputError(
             "no request was found in the log",
@@ -526,7 +519,7 @@ def read_part(
             why=f"it was read as {reader.name} ({evidence})",
             help=reader.lacks or "name another format with --format",
         )
-    if any(part.writers) and placed:
+    if any(part.writers) and account.placed:
         fields.setdefault("replica", _writer())
     warnings = []
     if source.damage is not None:
@@ -577,12 +570,12 @@ def read_part(
         rows_read=rows,
         rows_used=used,
         rows_rejected=dict(sorted(rejected.items())),
-        first_rejects=tuple(sorted(first)[:FIRST_REJECTS]),
-        ttft_set_aside=dict(sorted(aside.items())),
+        first_rejects=tuple(account.first),
+        ttft_set_aside=dict(sorted(account.aside.items())),
     )
     return Log(
-        requests=_stack(frames),
-        failed=_stack(failed),
+        requests=requests,
+        failed=failed,
         inputs=(record,),
         fields=fields,
         recognised=(
@@ -594,48 +587,23 @@ def read_part(
             ),
         ),
         lacks=(reader.lacks,) if reader.lacks else (),
-        notes=(*notes, *(f"{path}: {text}" for text in (*source.notes, *zone_notes(options)))),
+        notes=(
+            *account.notes,
+            *(f"{path}: {text}" for text in (*source.notes, *zone_notes(options))),
+        ),
         warnings=tuple(warnings),
-        prompts=pl.concat(prompts) if prompts else None,
-        bytes_per_token=bytes_per_token,
+        prompts=prompts,
+        bytes_per_token=account.bytes_per_token,
         beside=Beside(
             unused,
             source.head if reader.generic else None,
             {
-                name: (doubts[name], tuple(places[:FIRST_REJECTS]))
-                for name, places in doubtful.items()
+                name: (doubts[name], tuple((index, line) for line in lines))
+                for name, lines in account.doubtful.items()
             },
             used,
         ),
     )
-
-
-def _placed(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
-    """The frame with the lines of the file, where the part has its own."""
-    return frame if part.pile is None else frame.with_columns(part.place(frame[LINE]))
-
-
-def _from(frame: pl.DataFrame, part: Part) -> pl.DataFrame:
-    """The checked rows of a part with the lines of the file, and who wrote them as the replica.
-
-    Only a server's own log is written where prefill is done; a gateway's name is no replica.
-    """
-    if not any(part.writers):
-        return _placed(frame, part)
-    writers = part.replica(frame[LINE])
-    frame = _placed(frame, part)
-    mine = pl.col("replica").is_null() & (pl.col("vantage") == "server")
-    return frame.with_columns(
-        pl.when(mine.fill_null(False)).then(writers).otherwise("replica")
-        .alias("replica")
-    )  # fmt: skip
-
-
-def _known(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-    """The rows that have a value in the column; often none, which costs nothing to see."""
-    if frame[column].null_count() == frame.height:
-        return frame.clear()
-    return frame.filter(pl.col(column).is_not_null())
 
 
 def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
@@ -649,11 +617,3 @@ def _stack(frames: list[pl.DataFrame]) -> pl.DataFrame:
     stacked = pl.concat([frame.drop(empty) for frame in frames])
     nothing = (pl.lit(None, dtype=frames[0].schema[name]).alias(name) for name in empty)
     return stacked.with_columns(*nothing).select(frames[0].columns)
-
-
-def _tag(frame: pl.DataFrame, index: int) -> pl.DataFrame:
-    return frame.drop(UNREAD, *DOUBTS).with_columns(_source(index))
-
-
-def _source(index: int) -> pl.Expr:
-    return pl.lit(index, dtype=pl.Int32).alias("source")

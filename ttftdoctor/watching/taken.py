@@ -23,7 +23,8 @@ import polars as pl
 from ttftdoctor import catalog
 from ttftdoctor.errors import InputError, TTFTDoctorError
 from ttftdoctor.guide import Beside, for_part, for_path, format_of, is_table
-from ttftdoctor.intake import FIRST_REJECTS, Log, read_part, read_parts
+from ttftdoctor.intake import Log, read_part, read_parts
+from ttftdoctor.intake.account import FIRST_REJECTS
 from ttftdoctor.intake.mixed import Part, Parts, parts_of
 from ttftdoctor.mapping.proposal import Unused, unused_fields
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
