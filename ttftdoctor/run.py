@@ -17,9 +17,11 @@ from ttftdoctor.readers import Options
 from ttftdoctor.sources.addresses import shown
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
     from ttftdoctor.choose import Only
     from ttftdoctor.diagnosis import Diagnosis
-    from ttftdoctor.engines import Taken
+    from ttftdoctor.engines import Engine, Taken
     from ttftdoctor.hardware import Machine
     from ttftdoctor.prices import Pricing
 
@@ -79,7 +81,7 @@ def _kept(log: Log, only: Only | None) -> Log:
 
 
 def one_log(
-    *logs: str | Path | Log,
+    *logs: str | Path | Log | DataFrame,
     format: str | None,
     columns: dict[str, str] | None,
     units: dict[str, str] | None,
@@ -96,7 +98,7 @@ def one_log(
 
 
 def diagnose(
-    *logs: str | Log,
+    *logs: str | Log | DataFrame,
     format: str | None = None,
     columns: dict[str, str] | None = None,
     units: dict[str, str] | None = None,
@@ -109,13 +111,15 @@ def diagnose(
     draw: bool = True,
     save_state: str | None = None,
     memory: int | None = None,
+    engine: Engine = "local",
+    spark_master: str | None = None,
 ) -> Diagnosis:
     """Say why the time to first token is what it is.
 
     Parameters
     ----------
     logs
-        Paths, or one :class:`Log` from :func:`read`.
+        Paths, or one :class:`Log` from :func:`read`, or one DataFrame of Spark.
     compact_to
         Length in tokens that the compaction remedy cuts histories to.
     slo_ttft_s
@@ -132,6 +136,8 @@ def diagnose(
     memory
         Bytes that may be taken; of a log that is larger a part is looked at, and counts, tables and
         tokens are of all of it. Half of what the machine has by default.
+    engine, spark_master
+        ``spark`` reads on a cluster: the one of this address, or the session that there is.
     save_state
         A file in which the rows are kept, which can be given as a log from then on.
 
@@ -140,20 +146,19 @@ def diagnose(
     >>> diagnose("sample_logs/peak_hour.jsonl").verdict.primary_cause
     'repeated_prefix_no_reuse'
     """
-    taken = _taken(logs, format, columns, units, progress, only, memory)
+    if any(hasattr(log, "mapInArrow") for log in logs):
+        engine = "spark"
+    taken = _taken(
+        logs, format, columns, units, progress, only, memory, engine, spark_master, save_state
+    )
     log = taken.log
-    if save_state is not None:
-        if taken.whole is not None:
-            raise UsageError(
-                "the log is larger than the memory given, and a state holds all of its rows",
-                help="give more --memory, or save the state of each of its files",
-            )
+    if save_state is not None and taken.whole is None:
         keep(log, save_state)
     from ttftdoctor.experiment import arguments
     from ttftdoctor.remedies import Settings
     from ttftdoctor.study import study
 
-    given = [shown(str(path)) for path in logs if not isinstance(path, Log)]
+    given = [shown(str(path)) for path in logs if isinstance(path, (str, Path))]
     named = arguments(
         given or [record.path for record in log.inputs], format, columns, units,
         (*manner().arguments(), *(() if only is None else only.arguments())),
@@ -165,15 +170,21 @@ def diagnose(
 
 
 def _taken(
-    logs: tuple[str | Log, ...],
+    logs: tuple[str | Log | DataFrame, ...],
     format: str | None,
     columns: dict[str, str] | None,
     units: dict[str, str] | None,
     progress: Callable[[str, int], None] | None,
     only: Only | None,
     memory: int | None,
+    engine: Engine,
+    spark_master: str | None,
+    save_state: str | None,
 ) -> Taken:
-    """The log that was read already, or what is read of the paths as far as memory allows."""
+    """The log that was read already, or what is read of the paths as far as memory allows.
+
+    Rows of which only a part is held in the end are kept in ``save_state`` on the way.
+    """
     from ttftdoctor.engines import Asked, Taken
 
     if any(isinstance(path, Log) for path in logs):
@@ -182,16 +193,28 @@ def _taken(
                 *logs, format=format, columns=columns, units=units, progress=progress, only=only
             )
         )
-    from ttftdoctor.engines.local import take
     from ttftdoctor.extracts import Budget
 
     options = Options(columns=columns or {}, units=units or {})
     if only is not None and only.query is not None:
         options = replace(options, query=only.query)
     budget = None if memory is None else Budget(memory)
-    taken = take(Asked(logs, format, options, budget, progress))
+    settings = {"master": spark_master}
+    asked = Asked(logs, format, options, budget, progress, settings)
+    if engine == "local":
+        from ttftdoctor.engines import local
+
+        return local.take(asked, only, save_state)
+    from ttftdoctor.engines import spark
+
+    taken = spark.take(asked)
     if taken.whole is None:
         return Taken(_kept(taken.log, only))
+    if save_state is not None:
+        raise UsageError(
+            "the log is larger than the memory given, and a state holds all of its rows",
+            help="give more --memory, or save the state of each of its files",
+        )
     if only is not None and (only.since or only.until or only.where):
         raise UsageError(
             "rows cannot be chosen of a log that is larger than the memory given",

@@ -15,6 +15,7 @@ from ttftdoctor.cli.options import (
     BytesPerParam,
     CompactTo,
     Currency,
+    EngineName,
     Flops,
     Format,
     GpuHourPrice,
@@ -32,6 +33,7 @@ from ttftdoctor.cli.options import (
     Quiet,
     Since,
     SloTtft,
+    SparkMaster,
     Timezone,
     ToHtml,
     ToJson,
@@ -98,6 +100,8 @@ def diagnose(
         typer.Option("--state", metavar="FILE", help="A kept log (as LOG may be); repeatable."),
     ] = None,
     memory: Memory = None,
+    engine: EngineName = "local",
+    spark_master: SparkMaster = None,
     compact_to: CompactTo = 8000,
     slo_ttft: SloTtft = None,
     params: Params = None,
@@ -150,6 +154,8 @@ def diagnose(
             draw=any(target is not None for target in (html, csv, png)),
             save_state=save_state,
             memory=bytes_of(memory, "--memory"),
+            engine="spark" if spark_master is not None else engine,
+            spark_master=spark_master,
         )
         clear_progress(quiet)
         from ttftdoctor.catalog import renderer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -76,6 +76,14 @@ Memory = Annotated[
         help="How much to take, e.g. 1GiB; of a larger log a part is looked at, and counts and "
         "tables are of all. Half of the machine's by default.",
     ),
+]
+EngineName = Annotated[
+    Literal["local", "spark"],
+    typer.Option("--engine", help="Who reads: this machine, or a Spark cluster."),
+]
+SparkMaster = Annotated[
+    str | None,
+    typer.Option("--spark-master", help="Address of the cluster, e.g. spark://host:7077."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 ToHtml = Annotated[

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ttftdoctor.extracts import Budget
 from ttftdoctor.extracts.whole import Whole
 from ttftdoctor.intake import Log
 from ttftdoctor.readers import Options
 
-ENGINES = ("local", "spark")
+Engine = Literal["local", "spark"]
+ENGINES: tuple[Engine, ...] = ("local", "spark")
 
 
 @dataclass(frozen=True)

@@ -3,69 +3,104 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 
+from ttftdoctor.choose import Clock, Only, clock_of, clocked, kept
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.extracts import LEAST_BYTES, Budget
+from ttftdoctor.extracts.chosen import (
+    Carry,
+    Report,
+    Rule,
+    chosen,
+    learn,
+    learned,
+    left_of,
+    nothing_before,
+    reported,
+    rule_of,
+    turns_of,
+    valued,
+    values_of,
+)
 from ttftdoctor.extracts.facts import nothing_carried
-from ttftdoctor.extracts.gather import gather, in_order, with_facts
-from ttftdoctor.extracts.spool import Spool
-from ttftdoctor.extracts.stretches import choose
+from ttftdoctor.extracts.gather import Gathered, gather, in_order, with_facts
+from ttftdoctor.extracts.spool import Spool, place
+from ttftdoctor.extracts.stretches import Choice, choose
 from ttftdoctor.extracts.tally import Manner, Tally, tallied
-from ttftdoctor.extracts.whole import Whole
-from ttftdoctor.intake import Log, read_log
+from ttftdoctor.extracts.whole import Whole, no_content
+from ttftdoctor.intake import Log, keep, read_log
+from ttftdoctor.language import tr
 from ttftdoctor.sources import side_by_side
+from ttftdoctor.table import REJECT
+
+T = TypeVar("T")
+C = TypeVar("C")
 
 #: The part of the machine's memory that is taken if nothing is said.
 PART = 0.5
 #: Rows that are counted at once, by each worker, are this part of those that can be diagnosed.
 AT_ONCE, WORKERS = 5, 2
+#: ... and this part where they are held against an expression, which takes all of their columns.
+CHOSEN_AT_ONCE = 16
 #: Tallies that are held before they are put together.
 HELD = 8
 #: Where a container's limit is written, in two editions of the kernel's interface.
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def take(asked: Asked) -> Taken:
+def take(asked: Asked, only: Only | None = None, state: str | None = None) -> Taken:
     """Read logs; of one that is larger than memory, tally it and extract a part.
+
+    Parameters
+    ----------
+    asked
+        What is read, and in how much memory.
+    only
+        Which rows are wanted; all by default.
+    state
+        A file in which the rows are kept, if they are more than fit; of others nothing is written.
 
     Raises
     ------
     TTFTDoctorError
-        As :func:`ttftdoctor.intake.read_log`; or if the disk is full.
+        As :func:`ttftdoctor.intake.read_log` and :func:`ttftdoctor.choose.kept`; or if the disk is
+        full.
     """
     paths = [str(path) for path in asked.logs]
-    budget = asked.budget or Budget(max(LEAST_BYTES, int(PART * memory_bytes())))
+    budget = budget_of(asked.budget)
     with Spool(budget) as spool:
         log = read_log(
             paths, format=asked.format, options=asked.options, progress=asked.progress, spool=spool
         )
         if not spool.spilling:
-            return Taken(log)
-        return _extracted(log, spool)
+            return Taken(kept(log, only))
+        if only is None or only.every_row:
+            return _extracted(log, spool, state)
+        with Spool(budget) as wanted:
+            log = _chosen(log, only, spool, wanted)
+            if wanted.spilling:
+                return _extracted(log, wanted, state)
+            return Taken(_held(log, wanted))
 
 
-def _extracted(log: Log, spool: Spool) -> Taken:
+def _extracted(log: Log, spool: Spool, state: str | None) -> Taken:
+    if state is not None:
+        log = _saved(log, spool, state)
     survey = spool.survey()
-    fits = spool.fits or 0
+    fits = spool.fits
     choice, manner = choose(survey, fits), Manner.of(survey)
     tallies: list[Tally] = []
-
-    def work(pieces: Iterator[pl.DataFrame]) -> list[Tally]:
-        carry, parts = nothing_carried(), []
-        for piece in pieces:
-            part, carry = gather(piece, carry, manner, choice)
-            spool.keep(part.requests, "requests")
-            spool.keep(part.failed, "failed")
-            parts.append(part.tally)
-        return parts
-
-    for parts in side_by_side(work, spool.buckets(max(fits // AT_ONCE, 1)), WORKERS):
-        tallies += parts
+    step = partial(_gathered, manner=manner, choice=choice, spool=spool)
+    order = pl.col("start") if manner.order_known else place()
+    for tally in _each(spool, nothing_carried, step, order):
+        tallies.append(tally)
         if len(tallies) > HELD:
             tallies = [tallied(tallies)]
     tally = tallied(tallies)
@@ -75,12 +110,114 @@ def _extracted(log: Log, spool: Spool) -> Taken:
     return Taken(found, Whole(survey, tally, choice, requests.height, spool.left_out))
 
 
+def _gathered(
+    rows: pl.DataFrame, carry: pl.DataFrame, manner: Manner, choice: Choice, spool: Spool
+) -> tuple[Tally, pl.DataFrame]:
+    """The tally of a piece, whose part of the extract is laid by."""
+    part: Gathered
+    part, carry = gather(rows, carry, manner, choice)
+    spool.keep(part.requests, "requests")
+    spool.keep(part.failed, "failed")
+    return part.tally, carry
+
+
+def _chosen(log: Log, only: Only, spool: Spool, wanted: Spool) -> Log:
+    """Put the rows that are wanted into a spool of their own; the log, with what is said of them.
+
+    A row takes as much memory as before, so that as many fit.
+    """
+    wanted.fits, wanted.left_out = spool.fits, spool.left_out
+    clock = clocked(clock_of(rows) for rows in spool.starts())
+    found = learned(_each(spool, nothing_carried, partial(learn, clock=clock), _order(clock)))
+    rule = rule_of(found, clock, only, log.inputs, content=spool.left_out)
+    if rule.shares:
+        step = partial(values_of, rule=rule)
+        rule = valued(rule, _each(spool, nothing_carried, step, _order(clock), CHOSEN_AT_ONCE))
+    report = _put(spool, wanted, rule)
+    turns = turns_of(rule, report)
+    if turns != rule.turns and report.wanted:
+        rule = replace(rule, turns=turns)
+        wanted.clear()
+        report = _put(spool, wanted, rule)
+    return left_of(log, only, rule, report)
+
+
+def _put(spool: Spool, wanted: Spool, rule: Rule) -> Report:
+    def step(rows: pl.DataFrame, carry: Carry) -> tuple[Report, Carry]:
+        part, carry = chosen(rows, carry, rule)
+        wanted.put(part.requests)
+        wanted.put(part.failed)
+        return part.report, carry
+
+    part = AT_ONCE if rule.where is None else CHOSEN_AT_ONCE
+    report = reported(_each(spool, nothing_before, step, _order(rule.clock), part))
+    wanted.spilling = report.wanted > wanted.fits
+    return report
+
+
+def _each(
+    spool: Spool,
+    begin: Callable[[], C],
+    step: Callable[[pl.DataFrame, C], tuple[T, C]],
+    order: pl.Expr,
+    part: int = AT_ONCE,
+) -> Iterator[T]:
+    """What a step makes of each piece of the rows, with what it carries from piece to piece."""
+
+    def work(pieces: Iterator[pl.DataFrame]) -> list[T]:
+        carry, parts = begin(), []
+        for piece in pieces:
+            part, carry = step(piece, carry)
+            parts.append(part)
+        return parts
+
+    for parts in side_by_side(work, spool.buckets(_at_once(spool, part), order), WORKERS):
+        yield from parts
+
+
+def _order(clock: Clock) -> pl.Expr:
+    """In which order the pieces of a session must come."""
+    return clock.expr if clock.order_known else place()
+
+
+def _at_once(spool: Spool, part: int = AT_ONCE) -> int:
+    return max(spool.fits // part, 1)
+
+
+def _held(log: Log, spool: Spool) -> Log:
+    """The log with all rows of a spool."""
+    rows = [piece for pieces in spool.buckets(_at_once(spool)) for piece in pieces]
+    good = pl.col(REJECT).is_null()
+    return replace(
+        log,
+        requests=in_order([some.filter(good) for some in rows], log.requests.schema),
+        failed=in_order([some.filter(~good) for some in rows], log.failed.schema),
+        warnings=(*log.warnings, *((no_content(),) if spool.left_out else ())),
+    )
+
+
+def _saved(log: Log, spool: Spool, state: str) -> Log:
+    """Keep all rows of a spool; the log says what is not kept of it."""
+    if spool.left_out:
+        text = tr(
+            "the state has no blocks of the prompts: the log was larger than the memory given"
+        )
+        log = replace(log, warnings=(*log.warnings, text))
+    keep(log, state, spool.in_order(_at_once(spool)))
+    return log
+
+
+def budget_of(budget: Budget | None) -> Budget:
+    """The budget that was given, or a part of what this machine has."""
+    return budget or Budget(max(LEAST_BYTES, int(PART * memory_bytes())))
+
+
 def memory_bytes() -> int:
     """What this process may take: the machine's memory, or the limit of its container."""
     known = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for place in LIMITS:
+    for limit in LIMITS:
         try:
-            text = Path(place).read_text(encoding="ascii").strip()
+            text = Path(limit).read_text(encoding="ascii").strip()
         except OSError:
             continue
         if text.isdigit():

@@ -19,8 +19,8 @@ from ttftdoctor.errors import UsageError
 MIB = 2**20
 #: What a diagnosis takes with hardly any rows: the interpreter, libraries, pieces in the making.
 FIXED_BYTES = 400 * MIB
-#: ... and with each row: arrays of it, and so many times its size in the request table.
-ROW_BYTES, ROW_COPIES = 700, 2.0
+#: ... and with each row: its place in the request table, and the arrays of it.
+ROW_BYTES = 1050
 #: Less memory than this leaves no room for rows.
 LEAST_BYTES = 512 * MIB
 
@@ -42,7 +42,13 @@ class Budget:
                 f"--memory of less than {LEAST_BYTES // MIB} MiB is not enough to work with"
             )
 
-    def rows(self, row_bytes: float) -> int:
-        """How many rows of this size in the request table can be diagnosed at once."""
-        fit = int((self.total - FIXED_BYTES) / (ROW_BYTES + ROW_COPIES * row_bytes))
+    @property
+    def fits(self) -> int:
+        """How many rows can be diagnosed at once: the same for any log, so for any engine."""
+        fit = (self.total - FIXED_BYTES) // ROW_BYTES
         return fit if self.most_rows is None else min(fit, self.most_rows)
+
+    @property
+    def held(self) -> int:
+        """Bytes of rows that may be held before they are diagnosed: most have far fewer."""
+        return self.total // 4

@@ -64,14 +64,9 @@ class Whole:
 
     def warnings(self, e: Evidence) -> tuple[str, ...]:
         """What must be said of the extract; ``e`` is its own evidence."""
-        said = [self._part()]
+        said = [] if self.looked_at == self.tally.sums["requests"] else [self._part()]
         if self.content_left_out:
-            said.append(
-                tr(
-                    "the blocks of the prompts were not looked at, since the log is larger than "
-                    "the memory given; `ttftdoctor prefix` looks at nothing else"
-                )
-            )
+            said.append(no_content())
         of_all, of_some = self._mean(), e.mean
         if of_all and of_some is not None and abs(of_some / of_all - 1) > ALIKE:
             said.append(
@@ -185,6 +180,14 @@ class Whole:
             bounds=(sums[f"{kind}_low"], sums[f"{kind}_high"]),
             prefill_seconds_wasted=wasted,
         )
+
+
+def no_content() -> str:
+    """The warning where a log has blocks of its prompts, and they were left out."""
+    return tr(
+        "the blocks of the prompts were not looked at, since the log is larger than the memory "
+        "given; `ttftdoctor prefix` looks at nothing else"
+    )
 
 
 def _named(split: str, names: Mapping[int, str], number: int) -> dict[str, Key]:

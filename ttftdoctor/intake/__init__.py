@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from ttftdoctor.diagnosis import Input
-from ttftdoctor.errors import AskUser, InputError, UnknownFormat, UsageError
+from ttftdoctor.errors import AskUser, InputError, TTFTDoctorError, UnknownFormat, UsageError
 from ttftdoctor.guide import (
     Beside,
     clock_warnings,
@@ -109,35 +109,65 @@ def read_log(
     options = in_manner(options or Options())
     if options.query is not None and not any(is_database(path) for path in paths):
         raise UsageError("--query asks a database, and no LOG is the address of one")
-    files, repeated = _once(expand(paths))
-    logs: list[Log] = []
-    warnings: dict[str, None] = {
-        tr("{path}: given more than once; it is read once", path=shown(path)): None
-        for path in repeated
-    }
-    problems: list[InputError] = []
-    for path in files:
+    reading = Reading(paths)
+    for path in reading.files:
         if spool is not None:
-            spool.before = sum(len(log.inputs) for log in logs)
+            spool.before = sum(len(log.inputs) for log in reading.logs)
         try:
             one = _read_one(path, format, options, progress, spool)
         except InputError as error:
-            # In a folder or glob, one foreign file must not hide the logs beside it.
-            if len(files) == 1:
-                raise
-            problems.append(error)
-            warnings[tr("skipped {path}: {why}", path=shown(path), why=error.what)] = None
+            reading.refuse(path, error)
             continue
         if one.bytes_per_token is not None:
             # Text is cut alike in all files, or equal prompts would not be seen to be equal.
             options = replace(options, bytes_per_token=one.bytes_per_token)
-        warnings.update(dict.fromkeys(one.warnings))
-        logs.append(one)
+        reading.take(one)
         if spool is not None and spool.spilling:
-            logs = _spilled(logs, spool)
-    if not logs:
-        raise problems[0] if problems else InputError("there is nothing to read")
-    return joined(logs, tuple(warnings))
+            reading.logs = _spilled(reading.logs, spool)
+    return reading.log()
+
+
+class Reading:
+    """The files that are meant by paths, and the logs that were read of them, in their order."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.files, repeated = _once(expand(list(paths)))
+        self.logs: list[Log] = []
+        self._problems: list[InputError] = []
+        self._warnings: dict[str, None] = {
+            tr("{path}: given more than once; it is read once", path=shown(path)): None
+            for path in repeated
+        }
+
+    def take(self, log: Log) -> None:
+        """Take in the log of the next file."""
+        self._warnings.update(dict.fromkeys(log.warnings))
+        self.logs.append(log)
+
+    def refuse(self, path: str, error: InputError) -> None:
+        """Tell of a file that cannot be read: among others it must not hide these.
+
+        Raises
+        ------
+        InputError
+            The error, where there is no other file.
+        """
+        if len(self.files) == 1:
+            raise error
+        self._problems.append(error)
+        self._warnings[tr("skipped {path}: {why}", path=shown(path), why=error.what)] = None
+
+    def log(self) -> Log:
+        """All of them as one log.
+
+        Raises
+        ------
+        InputError
+            If there is none.
+        """
+        if not self.logs:
+            raise self._problems[0] if self._problems else InputError("there is nothing to read")
+        return joined(self.logs, tuple(self._warnings))
 
 
 def _spilled(logs: Sequence[Log], spool: Spool) -> list[Log]:
@@ -150,8 +180,10 @@ def _spilled(logs: Sequence[Log], spool: Spool) -> list[Log]:
     return [replace(log, requests=log.requests.clear(), failed=log.failed.clear()) for log in logs]
 
 
-def keep(log: Log, path: str) -> None:
+def keep(log: Log, path: str, pieces: Iterable[pl.DataFrame] | None = None) -> None:
     """Keep a log that was read in a file, which is read like any log, and at once.
+
+    ``pieces`` are its rows, where it has none itself since they are more than can be held.
 
     Raises
     ------
@@ -165,18 +197,42 @@ def keep(log: Log, path: str) -> None:
             log.linked, log.beside.unused, log.beside.doubts, log.beside.rows,
         ),
         path,
+        pieces,
     )  # fmt: skip
 
 
-def _again(path: str) -> Log:
+def _again(path: str, spool: Spool | None) -> Log:
     """A log that was kept."""
-    one = kept.read(path)
+    one = kept.read(path) if spool is None else _spooled(path, spool)
     recognised, lacks, notes, warnings = (one.said[name] for name in _SAID)
     beside = Beside(one.unused, None, one.doubts, one.rows)
     return Log(
         one.requests, one.failed, one.inputs, one.fields, recognised, lacks, notes, warnings, None,
         one.bytes_per_token, beside, one.linked,
     )  # fmt: skip
+
+
+def _spooled(path: str, spool: Spool) -> kept.Kept:
+    """A log that was kept; its rows go to the spool, if they are more than can be held."""
+    one, pieces = kept.opened(path)
+    used = pl.col(REJECT).is_null()
+    taken = requests, failed = [one.requests], [one.failed]
+    try:
+        for piece in pieces:
+            requests.append(piece.filter(used))
+            failed.append(piece.filter(~used))
+            if spool.full(requests[-1]):
+                for some in taken:
+                    while len(some) > 1:
+                        spool.put(some.pop(1))
+    except InputError as error:
+        if not spool.spilling:
+            raise
+        # It cannot be skipped: the spool has rows of it.
+        raise TTFTDoctorError(
+            error.what, where=error.where, why=error.why, help=error.help
+        ) from None
+    return replace(one, requests=pl.concat(requests), failed=pl.concat(failed))
 
 
 def joined(logs: Sequence[Log], warnings: Sequence[str] = ()) -> Log:
@@ -316,10 +372,7 @@ def _read_one(
     spool: Spool | None,
 ) -> Log:
     if kept.is_kept(path):
-        again = _again(path)
-        if spool is not None:
-            spool.full(again.requests)
-        return again
+        return _again(path, spool)
     options = for_path(path, format, options)
     table = is_table(format, options)
     with closing(Source(path, table=table, query=options.query)) as source:

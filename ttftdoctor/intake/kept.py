@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import InputError, UsageError
@@ -26,6 +28,10 @@ KEY = "ttftdoctor.state"
 #: Raised where a state can no longer be read as it was written.
 VERSION = 1
 _PARQUET = b"PAR1"
+#: What to do with a state that cannot be read.
+ANEW = "save it anew from its log"
+#: Rows that are read at once of a state that may be larger than memory.
+PIECE_ROWS = 65_536
 #: The columns of a log's rows.
 COLUMNS = {
     LINE: pl.Int64, **SCHEMA, REJECT: pl.String, SET_ASIDE: pl.String, "ttft_logged_us": pl.Int64,
@@ -49,8 +55,17 @@ class Kept:
     rows: int
 
 
-def write(kept: Kept, path: str) -> None:
+def write(kept: Kept, path: str, pieces: Iterable[pl.DataFrame] | None = None) -> None:
     """Write a state; whoever reads the file meanwhile sees the old one or the new one.
+
+    Parameters
+    ----------
+    kept
+        The log.
+    path
+        The file.
+    pieces
+        Its rows, used and failed, where they are more than can be held; columns may be missing.
 
     Raises
     ------
@@ -68,17 +83,42 @@ def write(kept: Kept, path: str) -> None:
         "doubts": kept.doubts,
         "rows": kept.rows,
     }
-    rows = pl.concat([kept.requests, kept.failed.select(kept.requests.columns)])
+    meta = {KEY: json.dumps(told)}
     place = Path(path)
     new = place.with_name(f"{place.name}.{os.getpid()}.new")
     try:
         try:
-            rows.write_parquet(new, statistics=False, metadata={KEY: json.dumps(told)})
+            if pieces is None:
+                rows = pl.concat([kept.requests, kept.failed.select(kept.requests.columns)])
+                rows.write_parquet(new, statistics=False, metadata=meta)
+            else:
+                _streamed(pieces).sink_parquet(
+                    new,
+                    statistics=False,
+                    metadata=meta,
+                    maintain_order=True,
+                    row_group_size=PIECE_ROWS,
+                )
             new.replace(place)
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError("the state cannot be written", where=path, why=error.strerror) from None
+
+
+def _streamed(pieces: Iterable[pl.DataFrame]) -> pl.LazyFrame:
+    """Rows that are fetched one piece after the other, with all columns of a state."""
+
+    def fetch(
+        columns: list[str] | None, where: pl.Expr | None, most: int | None, at_once: int | None
+    ) -> Iterator[pl.DataFrame]:
+        for piece in pieces:
+            yield piece.select(
+                pl.col(name) if name in piece.columns else pl.lit(None, dtype=kind).alias(name)
+                for name, kind in COLUMNS.items()
+            )
+
+    return register_io_source(fetch, schema=pl.Schema(COLUMNS))
 
 
 def is_kept(path: str) -> bool:
@@ -100,30 +140,59 @@ def read(path: str) -> Kept:
     InputError
         If it is damaged, or of another version.
     """
-    anew = "save it anew from its log"
-    try:
-        told = json.loads(pl.read_parquet_metadata(path)[KEY])
+    with _damage(path):
         rows = pl.read_parquet(path)
-    except (OSError, ValueError, pl.exceptions.PolarsError) as error:
-        why = str(error).splitlines()[0]
-        raise InputError("the state is damaged", where=path, why=why, help=anew) from None
+        return _kept(_told(path), rows, rows.lazy())
+
+
+def opened(path: str) -> tuple[Kept, Iterator[pl.DataFrame]]:
+    """A state without its rows, and these one piece after the other, used and failed ones.
+
+    Raises
+    ------
+    InputError
+        As :func:`read`; of damage within a column, when that piece is fetched.
+    """
+    with _damage(path):
+        rows = pl.scan_parquet(path)
+        return _kept(_told(path), pl.DataFrame(schema=COLUMNS), rows), _pieces(path, rows)
+
+
+def _pieces(path: str, rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    with _damage(path):
+        yield from rows.collect_batches(chunk_size=PIECE_ROWS, maintain_order=True)
+
+
+@contextmanager
+def _damage(path: str) -> Iterator[None]:
+    """Say of what goes wrong inside that the state is damaged."""
+    try:
+        yield
+    except (OSError, KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
+        why = (str(error) or repr(error)).splitlines()[0]
+        raise InputError("the state is damaged", where=path, why=why, help=ANEW) from None
+
+
+def _told(path: str) -> Mapping[str, Any]:
+    """What a state says of its log."""
+    told = json.loads(pl.read_parquet_metadata(path)[KEY])
     version = told.get("version") if isinstance(told, dict) else None
-    if version != VERSION:
+    if not isinstance(told, dict) or version != VERSION:
         raise InputError(
             "the state is of another version of ttftdoctor", where=path,
-            why=f"version {version}, this reads {VERSION}", help=anew,
+            why=f"version {version}, this reads {VERSION}", help=ANEW,
         )  # fmt: skip
-    try:
-        return _kept(told, rows)
-    except (KeyError, TypeError, ValueError, pl.exceptions.PolarsError) as error:
-        raise InputError("the state is damaged", where=path, why=repr(error), help=anew) from None
+    return told
 
 
-def _kept(told: Mapping[str, Any], rows: pl.DataFrame) -> Kept:
+def _kept(told: Mapping[str, Any], rows: pl.DataFrame, every: pl.LazyFrame) -> Kept:
+    """The log of some ``rows``; what it tells must be so of ``every`` row."""
     used = pl.col(REJECT).is_null()
     counted = sum(one["rows_used"] for one in told["inputs"])
-    sources = rows["source"].is_between(0, len(told["inputs"]) - 1)
-    if dict(rows.schema) != COLUMNS or counted != rows.filter(used).height or not sources.all():
+    sources = pl.col("source").is_between(0, len(told["inputs"]) - 1).all()
+    if dict(every.collect_schema()) != COLUMNS or every.select(
+        used.sum(), sources.alias("known")
+    ).collect(engine="streaming").row(0) != (counted, True):
         raise ValueError("its rows are not those that it tells of")
     return Kept(
         requests=rows.filter(used),

@@ -42,6 +42,16 @@ def manner() -> Manner:
 
 
 @contextmanager
+def reading_so(said: Manner) -> Iterator[Manner]:
+    """Read all logs inside in a manner that was worked out before."""
+    token = _MANNER.set(said)
+    try:
+        yield said
+    finally:
+        _MANNER.reset(token)
+
+
+@contextmanager
 def reading_as(*, mapping: str | None = None, timezone: str | None = None) -> Iterator[Manner]:
     """Read all logs inside by a mapping file and with a time zone.
 
@@ -68,8 +78,5 @@ def reading_as(*, mapping: str | None = None, timezone: str | None = None) -> It
         from ttftdoctor.zones import check_zone
 
         said = Manner(said.mapping, check_zone(timezone, "--timezone"))
-    token = _MANNER.set(said)
-    try:
+    with reading_so(said):
         yield said
-    finally:
-        _MANNER.reset(token)

@@ -365,7 +365,7 @@ class Source:
         self._packed: _Packed | None = None
         self._old_mac = False  # lines end in a carriage return alone
         self._comments = False
-        self._whole: bytes | None = None  # a Parquet file from standard input
+        self._whole: bytes | None = None  # a Parquet file that is no file of its own
         #: Why the packed stream ended early, if it did; what came before is still read.
         self.damage: str | None = None
         #: Sentences on what of the file was not used, and on how it was read.
@@ -386,6 +386,16 @@ class Source:
     def is_document(self) -> bool:
         """Whether the file is a single JSON document, an array, or objects one after another."""
         return self._document is not None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the file is packed."""
+        return self._packed is not None
+
+    @property
+    def is_old(self) -> bool:
+        """Whether its lines end in a carriage return alone."""
+        return self._old_mac
 
     def close(self) -> None:
         """Close the file; standard input is left open."""
@@ -630,7 +640,8 @@ class Source:
         return Head(self.path, Shape.PARQUET, records=records, columns=tuple(frame.columns))
 
     def _parquet(self) -> pl.LazyFrame:
-        if held_whole(self.path) or split_member(self.path) is not None:
+        given = self._given is not None
+        if given or held_whole(self.path) or split_member(self.path) is not None:
             if self._whole is None:
                 self._whole = self._rest("Parquet")
             return pl.scan_parquet(io.BytesIO(self._whole))

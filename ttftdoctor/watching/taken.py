@@ -29,6 +29,7 @@ from ttftdoctor.intake.mixed import Part, Parts, parts_of
 from ttftdoctor.mapping.proposal import Unused, unused_fields
 from ttftdoctor.readers import Batch, Options, Plan, Raw, Reader
 from ttftdoctor.sources import CHUNK_BYTES, HEAD_BYTES, Chunk, Head, Shape, Source
+from ttftdoctor.sources.known import Known
 from ttftdoctor.sources.wrappings import replica_of_path
 from ttftdoctor.table import LINE, Field, conform
 
@@ -38,19 +39,6 @@ SETTLED_BYTES = HEAD_BYTES
 MEASURED_BYTES = HEAD_BYTES + CHUNK_BYTES
 #: Where a line stands of which only is known that it was rejected: behind all others.
 SOMEWHERE = 2**62
-
-
-class Known(Source):
-    """Bytes of a log whose head is known already."""
-
-    def __init__(self, path: str, head: Head, data: bytes) -> None:
-        self._known = head
-        super().__init__(path, given=io.BytesIO(data))
-
-    def _read_head(self) -> Head:
-        lines = self._known.lines
-        self._comments = bool(lines) and lines[0].startswith("#")
-        return self._known
 
 
 class Replayed(Known):

@@ -1,0 +1,382 @@
+"""What the workers of a cluster do with batches of Arrow: read pieces of logs, gather sessions.
+
+Each function takes and gives batches, and knows nothing of the cluster that carries them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ttftdoctor import catalog
+from ttftdoctor.errors import InputError
+from ttftdoctor.extracts.facts import nothing_carried
+from ttftdoctor.extracts.gather import gather
+from ttftdoctor.extracts.spool import LEFT_OUT, bytes_of
+from ttftdoctor.extracts.stretches import Choice
+from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
+from ttftdoctor.extracts.tally import Manner, Tally, tallied
+from ttftdoctor.intake import Log, read_log
+from ttftdoctor.intake.account import Account, tagged
+from ttftdoctor.intake.kept import COLUMNS
+from ttftdoctor.intake.mixed import Part
+from ttftdoctor.language import Language, speaking
+from ttftdoctor.mapping.manner import Manner as Reading
+from ttftdoctor.mapping.manner import reading_so
+from ttftdoctor.readers import Clock, Options
+from ttftdoctor.sources import Head, Shape, Source
+from ttftdoctor.sources.known import Known, KnownRows, bytes_between
+from ttftdoctor.table import FACTS, LINE
+
+#: Rows that a worker puts on their way at once.
+BATCH_ROWS = 20_000
+#: Rows of sessions that are worked on at once.
+GATHER_ROWS = 100_000
+#: Bytes of a file that one task reads, or rows of a table.
+RANGE_BYTES, RANGE_ROWS = 64 * 2**20, 500_000
+
+#: Where a row was read: file and piece of it by their numbers, and its place in the piece. ``key``
+#: is by what rows come together; ``note`` is a report in place of a row.
+PLACES = {"file": pl.Int64, "block": pl.Int64, "at": pl.Int64, "key": pl.Int64}
+NOTE = "note"
+
+
+def _carried(kind: Any) -> Any:
+    """The type in which a column travels: there are only signed numbers on the way."""
+    if kind == pl.List(pl.UInt64):
+        return pa.list_(pa.int64())
+    if kind == pl.String:
+        return pa.string()
+    return pa.bool_() if kind == pl.Boolean else pa.int64()
+
+
+def _schema(columns: Mapping[str, Any]) -> pa.Schema:
+    fields = [(name, _carried(kind)) for name, kind in columns.items()]
+    return pa.schema([*fields, (NOTE, pa.binary())])
+
+
+#: Rows as they are read, and as they are gathered.
+ROWS = _schema({**PLACES, **COLUMNS})
+GATHERED = _schema({**COLUMNS, **FACTS})
+
+
+@dataclass(frozen=True)
+class Plain:
+    """How pieces of one file are read that was recognised by its beginning."""
+
+    path: str
+    head: Head
+    reader: str
+    evidence: str
+    options: Options
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the workers must know to read.
+
+    ``plain`` are the files, by number, that are read in pieces; the others are read whole, by
+    their names. ``reading`` and ``language`` are what holds for all of the run.
+    """
+
+    plain: Mapping[int, Plain]
+    names: Mapping[int, str]
+    format: str | None
+    options: Options
+    reading: Reading
+    language: Language
+
+
+@dataclass
+class Report:
+    """What is said of a piece: counts, or a log without its rows, or why there is none."""
+
+    account: Account = field(default_factory=Account)
+    lines: int = 0
+    clock: Clock = field(default_factory=Clock)
+    notes: dict[str, None] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+    log: Log | None = None
+    problem: InputError | None = None
+    survey: Survey | None = None
+    bytes: int = 0
+
+
+def read(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch]:
+    """Read the pieces that batches name (``file``, ``block``, ``end``) or hold.
+
+    Pieces that are named are those of files that the worker can open, from the byte ``block`` to
+    ``end`` (-1: all of the file), or from row to row of a table; others come as their lines
+    (``value``), in order.
+    """
+    with reading_so(job.reading), speaking(job.language):
+        for file, block, data in _pieces(batches):
+            if data is None:
+                yield from _whole(file, job)
+                continue
+            plain = job.plain[file]
+            if plain.head.shape is Shape.PARQUET:
+                assert not isinstance(data, bytes)
+                yield from _some_rows(file, plain, *data)
+                continue
+            held = data if isinstance(data, bytes) else bytes_between(plain.path, *data)
+            del data
+            yield from _part(file, block, held, plain)
+
+
+def read_table(
+    batches: Iterable[pa.RecordBatch], plain: Plain, reading: Reading, language: Language
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a table, of which a task has one part."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    block = 0 if context is None else context.partitionId()
+    with reading_so(reading), speaking(language):
+        piece = _Piece(plain, 0, block)
+        for rows in _table_pieces(batches):
+            data = io.BytesIO()
+            rows.write_parquet(data, compression="uncompressed", statistics=False)
+            data.seek(0)
+            with closing(Source(plain.path, given=data)) as source:
+                yield from piece.take(source, piece.report.lines)
+            piece.report.lines += rows.height
+        yield piece.note()
+
+
+def _table_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    held: list[pl.DataFrame] = []
+    for batch in batches:
+        held.append(_frame(batch))
+        if sum(frame.height for frame in held) >= GATHER_ROWS:
+            yield pl.concat(held)
+            held = []
+    if held:
+        yield pl.concat(held)
+
+
+def _pieces(
+    batches: Iterable[pa.RecordBatch],
+) -> Iterator[tuple[int, int, bytes | tuple[int, int] | None]]:
+    """Each piece's file and number, with its bytes, or where they lie."""
+    held: list[bytes] = []
+    of: tuple[int, int] | None = None
+    for batch in batches:
+        rows = _frame(batch)
+        if "end" in rows.columns:
+            for file, block, end in rows.select("file", "block", "end").iter_rows():
+                yield file, block, None if end < 0 else (block, end)
+            continue
+        runs = rows.with_columns(pl.struct("file", "block").rle_id().alias("run"))
+        for part in runs.partition_by("run", maintain_order=True):
+            this = part["file"][0], part["block"][0]
+            if of is not None and this != of:
+                yield *of, b"\n".join(held)
+                held = []
+            of = this
+            held.extend(part["value"].to_list())
+    if of is not None:
+        yield *of, b"\n".join(held)
+
+
+class _Piece:
+    """A piece of a file that is read in pieces, and the report of it."""
+
+    def __init__(self, plain: Plain, file: int, block: int) -> None:
+        self.plain, self.file, self.block = plain, file, block
+        self.options = replace(plain.options, clock=Clock())
+        self.reader = catalog.reader_named(plain.reader)
+        self.plan = self.reader.plan(plain.head, self.options)
+        self.report = Report(clock=self.options.clock)
+        self._surveys: list[Survey] = []
+        self._rows = 0
+
+    def take(self, source: Source, before: int = 0) -> Iterator[pa.RecordBatch]:
+        """Rows of a source, of whose lines so many of the piece come ``before``."""
+        part = Part(source, self.reader, self.plain.evidence, [None])
+        for chunk in source.chunks(self.plan.schema, numbers=self.plan.numbers):
+            moved = (
+                replace(
+                    chunk,
+                    frame=chunk.frame.with_columns(pl.col(LINE) + before),
+                    rejects=tuple((line + before, reason) for line, reason in chunk.rejects),
+                )
+                if before
+                else chunk
+            )
+            found = self.report.account.take(moved, self.plan, self.options, part)
+            rows = pl.concat([tagged(found.good, 0), tagged(found.failed, 0)])
+            self._surveys.append(survey_of(rows))
+            self.report.bytes += bytes_of(rows)
+            yield from _placed(rows, self.file, self.block, self._rows)
+            self._rows += rows.height
+        for mine, said in (
+            (self.report.notes, source.notes),
+            (self.report.warnings, source.warnings),
+        ):
+            mine.update(dict.fromkeys(said))
+
+    def note(self) -> pa.RecordBatch:
+        """The report, when all is read."""
+        self.report.survey = surveyed(self._surveys)
+        return _note(self.file, self.block, self.report)
+
+
+def _part(file: int, block: int, data: bytes, plain: Plain) -> Iterator[pa.RecordBatch]:
+    piece = _Piece(plain, file, block)
+    piece.report.lines = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+    with closing(Known(plain.path, plain.head, data)) as source:
+        del data
+        yield from piece.take(source)
+    yield piece.note()
+
+
+def _some_rows(file: int, plain: Plain, first: int, end: int) -> Iterator[pa.RecordBatch]:
+    piece = _Piece(plain, file, first)
+    piece.report.lines = end - first
+    with closing(KnownRows(plain.path, plain.head, first, end - first)) as source:
+        yield from piece.take(source)
+    yield piece.note()
+
+
+def _whole(file: int, job: Job) -> Iterator[pa.RecordBatch]:
+    """A file that cannot be cut into pieces, read as it would be anywhere."""
+    try:
+        log = read_log([job.names[file]], format=job.format, options=job.options)
+    except InputError as error:
+        yield _note(file, 0, Report(problem=error))
+        return
+    rows = pl.concat([log.requests, log.failed])
+    yield from _placed(rows, file, 0, 0)
+    bare = replace(log, requests=log.requests.clear(), failed=log.failed.clear(), prompts=None)
+    yield _note(file, 0, Report(log=bare, survey=survey_of(rows), bytes=bytes_of(rows)))
+
+
+def gathered(
+    batches: Iterable[pa.RecordBatch],
+    manner: Manner,
+    choice: Choice,
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+) -> Iterator[pa.RecordBatch]:
+    """Gather whole sessions, whose rows come in order: see :func:`ttftdoctor.extracts.gather`.
+
+    Parameters
+    ----------
+    sources
+        How many inputs there are before those of a file.
+    lines
+        How many lines of a file there are before a piece of it.
+    """
+    carry = nothing_carried()
+    tallies: list[Tally] = []
+    held: list[pl.DataFrame] = []
+    waiting = 0
+
+    def work() -> Iterator[pa.RecordBatch]:
+        nonlocal carry, tallies
+        rows = placed(pl.concat(held), sources, lines).drop(LEFT_OUT)
+        found, carry = gather(rows, carry, manner, choice)
+        # Sessions come one after the other: only the last of them may go on.
+        carry = carry.filter(pl.col("session_id") == rows["session_id"][-1])
+        tallies.append(found.tally)
+        if len(tallies) > 8:
+            tallies = [tallied(tallies)]
+        for part in (found.requests, found.failed):
+            yield from _batches(part, GATHERED)
+
+    for batch in batches:
+        held.append(_frame(batch))
+        waiting += batch.num_rows
+        if waiting >= GATHER_ROWS:
+            yield from work()
+            held, waiting = [], 0
+    if held:
+        yield from work()
+    yield _only_note(GATHERED, {}, tallied(tallies))
+
+
+def placed(
+    rows: pl.DataFrame, sources: Mapping[int, int], lines: Mapping[tuple[int, int], int]
+) -> pl.DataFrame:
+    """Rows that know input and line in the log as a whole, in place of those in their piece."""
+    known = pl.DataFrame(
+        [(file, block, n) for (file, block), n in lines.items()],
+        schema={"file": pl.Int64, "block": pl.Int64, "before": pl.Int64}, orient="row",
+    )  # fmt: skip
+    moved = rows.join(known, on=["file", "block"], how="left", maintain_order="left")
+    base = pl.col("file").replace_strict(dict(sources), return_dtype=pl.Int64)
+    return moved.with_columns(
+        (pl.col("source") + base).alias("source"),
+        (pl.col(LINE) + pl.col("before").fill_null(0)).alias(LINE),
+    ).select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+
+
+def rows_in(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    """Rows as they came, without reports, in the types of a log."""
+    rows = _frame(table)
+    kinds = {**PLACES, **COLUMNS, **FACTS}
+    return rows.filter(pl.col(NOTE).is_null()).select(
+        pl.col(c).cast(kinds[c]) for c in rows.columns if c in kinds
+    )
+
+
+def notes_in(table: pa.Table) -> Iterator[tuple[int, int, Any]]:
+    """The reports, by file and block."""
+    rows = _frame(table).filter(pl.col(NOTE).is_not_null())
+    have = rows.columns
+    for row in rows.iter_rows(named=True):
+        place = (row["file"], row["block"]) if "file" in have else (0, 0)
+        yield *place, pickle.loads(row[NOTE])  # noqa: S301  (made by our own workers)
+
+
+def _frame(batch: pa.Table | pa.RecordBatch) -> pl.DataFrame:
+    frame = pl.from_arrow(batch)
+    assert isinstance(frame, pl.DataFrame)
+    blocks = [c for c, kind in frame.schema.items() if kind == pl.List(pl.Int64)]
+    return frame.with_columns(
+        pl.col(c).list.eval(pl.element().reinterpret(signed=False)) for c in blocks
+    )
+
+
+def _placed(rows: pl.DataFrame, file: int, block: int, before: int) -> Iterator[pa.RecordBatch]:
+    at = pl.int_range(before, before + rows.height, dtype=pl.Int64, eager=True)
+    lot = pl.coalesce(
+        pl.col("session_id").hash(seed=0), pl.struct("file", "block", "at").hash(seed=0)
+    )
+    rows = rows.with_columns(
+        pl.lit(file, dtype=pl.Int64).alias("file"),
+        pl.lit(block, dtype=pl.Int64).alias("block"),
+        at.alias("at"),
+    ).with_columns(lot.reinterpret(signed=True).alias("key"))
+    yield from _batches(rows, ROWS)
+
+
+def _batches(rows: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for some in rows.iter_slices(BATCH_ROWS):
+        if not some.height:
+            continue
+        lists = [c for c, kind in some.schema.items() if kind == pl.List(pl.UInt64)]
+        signed = some.with_columns(
+            *(pl.col(c).list.eval(pl.element().reinterpret(signed=True)) for c in lists),
+            pl.lit(None, dtype=pl.Binary).alias(NOTE),
+        )
+        missing = [name for name in schema.names if name not in signed.columns]
+        full = signed.with_columns(pl.lit(None).alias(name) for name in missing)
+        yield from full.select(schema.names).to_arrow().cast(schema).to_batches()
+
+
+def _note(file: int, block: int, report: Report) -> pa.RecordBatch:
+    return _only_note(ROWS, {"file": file, "block": block, "at": -1, "key": block}, report)
+
+
+def _only_note(schema: pa.Schema, places: Mapping[str, int], note: Any) -> pa.RecordBatch:
+    row = {**places, NOTE: pickle.dumps(note)}
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
