@@ -276,6 +276,17 @@ def test_the_extract_of_the_modelled_case_says_what_the_log_says() -> None:
     assert any("larger than the memory" in text for text in some["warnings"])
 
 
+def test_gains_are_of_the_mean_that_is_shown() -> None:
+    """Whatever the extract's own mean is."""
+    some, _ = extracted(PEAK, rows=900)
+    mean = some["population"]["ttft_mean_s"]
+    assert some["remedies"]
+    for gain in some["remedies"]:
+        assert gain["ttft_mean_s"] == pytest.approx(mean * (1 - gain["gain_share"]), rel=0.02)
+    for one in some["splits"]["by_turn"]:
+        assert one["uncached_p50"] <= one["input_p50"] * 1.001
+
+
 def test_rows_add_up_and_the_files_are_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,8 +96,9 @@ def study(
             diagnosis,
             prefix=prefix.result(),
             warnings=(*said, *diagnosis.warnings),
-            extract=None if whole is None else whole.extract(),
         )
+        if whole is not None:
+            diagnosis = whole.of_all(diagnosis, examined.rows)
     if draw:
         from ttftdoctor.pages.pictures import complete
 

@@ -75,7 +75,8 @@ RESTATES: dict[str, dict[str, str]] = {
 MOST_VALUES = 50
 ROWS_A_VALUE = 5
 #: Values that are selected by, as those of a log are: they are not translated.
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+#: Days of the week by their place in it.
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 Unit = Literal["s", "tokens", "share", "count", "instant", "text"]
 
@@ -180,8 +181,8 @@ def columns_of(log: Log) -> Table:
     frame = log.requests
     # The place in the table stands for the line: it finds the rest of the row after sorting.
     rows = prepare(frame.with_columns(pl.int_range(pl.len(), dtype=pl.Int64).alias("line")))
-    figures = _numbers(rows, len(log.inputs))
-    words = _texts(log, frame, rows)
+    figures = numbers_of(rows, len(log.inputs))
+    words = texts_of(log, frame, rows)
     every_column: tuple[Number | Text, ...] = (*figures, *words)
     numbers = {c.name: c for c in figures if np.isfinite(c.values).any()}
     texts = {c.name: c for c in words if c.series.null_count() < len(c.series)}
@@ -215,7 +216,8 @@ def _clusters(session: Index) -> Index:
     return codes.astype(np.int64, copy=False)
 
 
-def _numbers(rows: Rows, files: int) -> list[Number]:
+def numbers_of(rows: Rows, files: int) -> list[Number]:
+    """The columns of numbers, of rows of a log of so many files."""
     load = _load(rows)
     cached = rows.cached if rows.cached_logged else np.full(rows.n, np.nan)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -311,7 +313,9 @@ def _shown(start: Array, epoch_us: int) -> pl.Series:
     return stamps.dt.convert_time_zone(_zone())
 
 
-def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
+def texts_of(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
+    """The columns of texts, of rows in the order of ``frame``."""
+
     def logged(column: str) -> pl.Series:
         values = frame[column]
         if values.null_count() == len(values):
@@ -342,7 +346,7 @@ def _texts(log: Log, frame: pl.DataFrame, rows: Rows) -> list[Text]:
         Text("version", tr("build or release"), logged("version")),
         Text("hour", tr("hour of the day, {zone}", zone=_zone()),
              numbered(_hours(rows), [f"{h:02d}:00" for h in range(24)])),
-        Text("weekday", tr("day of the week, {zone}", zone=_zone()), numbered(days, _DAYS)),
+        Text("weekday", tr("day of the week, {zone}", zone=_zone()), numbered(days, DAYS)),
         Text("moved", tr("whether the replica is another than in the turn before"),
              numbered(rows.moved, ("no", "yes"))),
         Text("streamed", tr("whether the answer was streamed"), numbered(streamed, ("no", "yes"))),

@@ -42,12 +42,12 @@ from ttftdoctor.choose import (
     with_turn,
 )
 from ttftdoctor.contrasts.columns import (
-    _DAYS,
     ALIASES,
+    DAYS,
     Number,
     Text,
-    _numbers,
-    _texts,
+    numbers_of,
+    texts_of,
     weekdays,
 )
 from ttftdoctor.contrasts.select import Rows as Selectable
@@ -301,13 +301,13 @@ def _columns(rows: pl.DataFrame, rule: Rule, side: Side) -> Columns:
         cached_logged=side.cached,
     )
     log = Log(rows.clear(), rows.clear(), rule.inputs, {}, ())
-    texts = {text.name: text for text in _texts(log, rows, read)}
+    texts = {text.name: text for text in texts_of(log, rows, read)}
     if side.status:
         texts["status"] = replace(texts["status"], series=texts["status"].series.fill_null("ok"))
     if side.days:
         days = pl.Series(weekdays(start, side.origin), nan_to_null=True).cast(pl.Int64)
-        texts["weekday"] = replace(texts["weekday"], series=pl.Series(_DAYS).gather(days))
-    numbers = {number.name: number for number in _numbers(read, len(rule.inputs))}
+        texts["weekday"] = replace(texts["weekday"], series=pl.Series(DAYS).gather(days))
+    numbers = {number.name: number for number in numbers_of(read, len(rule.inputs))}
     return {**numbers, **{name: text for name, text in texts.items() if name not in numbers}}
 
 

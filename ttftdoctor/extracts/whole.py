@@ -9,7 +9,7 @@ from functools import partial
 
 import polars as pl
 
-from ttftdoctor.diagnosis import Extract, Population, RepeatedPrefix, Slice, Splits
+from ttftdoctor.diagnosis import Diagnosis, Extract, Population, RepeatedPrefix, Slice, Splits
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.extracts.stretches import Choice
 from ttftdoctor.extracts.survey import Survey
@@ -18,6 +18,8 @@ from ttftdoctor.language import tr
 from ttftdoctor.measure.rows import Around, Rows
 from ttftdoctor.measure.splits import MOST_GROUPS, WIDTH, key_of
 from ttftdoctor.units import count, seconds
+
+_LEVELS = ("ttft_mean_s", "ttft_p50_s", "ttft_p95_s")
 
 Key = str | int | float | None
 
@@ -98,13 +100,28 @@ class Whole:
         )  # fmt: skip
 
     def evidence(self, e: Evidence, rows: Rows) -> Evidence:
-        """The evidence with counts, tables and tokens of the whole log."""
-        return replace(
-            e,
-            population=self._population(e.population, rows),
-            splits=self._splits(e.splits, rows),
-            repeated=self._repeated(e.repeated),
+        """The evidence with tables and tokens of the whole log.
+
+        Its mean TTFT stays that of the extract, of which the seconds are that causes are held by.
+        """
+        return replace(e, splits=self._splits(e.splits, rows), repeated=self._repeated(e.repeated))
+
+    def of_all(self, made: Diagnosis, rows: Rows) -> Diagnosis:
+        """The diagnosis of an extract as that of the log, of whose TTFT the gains are."""
+        population = self._population(made.population, rows)
+        figures = {name: _ratio(population, made.population, name) for name in _LEVELS}
+        gains = tuple(
+            replace(
+                gain,
+                **{
+                    name: value * ratio
+                    for name, ratio in figures.items()
+                    if (value := getattr(gain, name)) is not None
+                },
+            )
+            for gain in made.remedies
         )
+        return replace(made, population=population, remedies=gains, extract=self.extract())
 
     def _mean(self) -> float | None:
         with_ttft = self.tally.sums["with_ttft"]
@@ -233,11 +250,24 @@ def _slices(cells: pl.DataFrame, said: Callable[[int], Mapping[str, Key]]) -> tu
     return tuple(out)
 
 
+def _ratio(all_: Population, some: Population, name: str) -> float:
+    """How many times as large a level of TTFT is in the whole log as in its extract."""
+    return (getattr(all_, name) or 0.0) / (getattr(some, name) or 1.0) or 1.0
+
+
 def _uncached(slices: tuple[Slice, ...], some: tuple[Slice, ...]) -> tuple[Slice, ...]:
-    """The slices with uncached tokens as the extract has them, where the log does not count."""
-    known = {tuple(one.key.items()): one.uncached_p50 for one in some}
+    """The slices with the part of the input uncached that it is in the extract, where the log
+    does not count cached tokens.
+    """
+    part = {
+        tuple(one.key.items()): one.uncached_p50 / one.input_p50
+        for one in some
+        if one.uncached_p50 is not None and one.input_p50
+    }
     return tuple(
-        replace(one, uncached_p50=known.get(tuple(one.key.items()), one.uncached_p50))
+        replace(one, uncached_p50=part.get(tuple(one.key.items()), 1.0) * one.input_p50)
+        if one.input_p50 is not None
+        else one
         for one in slices
     )
 
