@@ -4,6 +4,6 @@
 ``columns`` holds what rows can be selected and compared by; ``rank`` does the statistics;
 ``records`` is what comes out, and ``words`` and ``terminal`` print it. ``flow`` spells it once.
 
-To add a column: a line in ``columns.numbers_of`` or ``columns.texts_of``; where it contains another one
-or follows from it, a line in ``columns.RESTATES``.
+To add a column: a line in ``columns.numbers_of`` or ``columns.texts_of``; where it contains another
+one or follows from it, a line in ``columns.RESTATES``.
 """
