@@ -27,6 +27,7 @@ from ttftdoctor.cli import app
 from ttftdoctor.engines import Asked, local, spark
 from ttftdoctor.errors import InputError, TTFTDoctorError, UnknownFormat
 from ttftdoctor.extracts import Budget
+from ttftdoctor.intake import keep, read_log
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
 
@@ -189,12 +190,21 @@ def test_one_session_has_all_the_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("session")
+def test_a_state_is_a_log_here_too(tmp_path: Path) -> None:
+    state = tmp_path / "one.state"
+    keep(read_log([str(PEAK)]), str(state))
+    as_on_one_machine(state, rows=900)
+
+
+@pytest.mark.usefixtures("session")
 def test_the_command(tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     arguments = ["diagnose", str(PEAK), "--engine", "spark", "--json", str(out), "-q"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output
     found = json.loads(out.read_text())
+    refused = CliRunner().invoke(app, [*arguments, "--memory", "much"])
+    assert refused.exit_code == 2
     whole = ttftdoctor.diagnose(str(PEAK)).to_dict()
     assert found == json.loads(json.dumps(whole))
 

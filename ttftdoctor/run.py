@@ -212,12 +212,12 @@ def _taken(
         return Taken(_kept(taken.log, only))
     if save_state is not None:
         raise UsageError(
-            "the log is larger than the memory given, and a state holds all of its rows",
-            help="give more --memory, or save the state of each of its files",
+            "the log is larger than the memory given: a state of it is saved by --engine local only",
+            help="give more --memory",
         )
     if only is not None and (only.since or only.until or only.where):
         raise UsageError(
-            "rows cannot be chosen of a log that is larger than the memory given",
+            "the log is larger than the memory given: rows of it are chosen by --engine local only",
             help="give more --memory",
         )
     return taken

@@ -1,8 +1,8 @@
 """Who reads a log and works on all of its rows: this machine, or a cluster.
 
 An engine is a module with ``take``, which gives a :class:`Taken`; what comes after it is the same
-for all of them, and runs here. To add one, write the module, name it in ``ENGINES``, and let it
-run the steps of :mod:`ttftdoctor.extracts` over its rows.
+for all of them, and runs here. It runs the steps of :mod:`ttftdoctor.extracts` over rows that lie
+where it likes. To add one, write the module, name it in ``Engine``, and call it in ``run``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from ttftdoctor.intake import Log
 from ttftdoctor.readers import Options
 
 Engine = Literal["local", "spark"]
-ENGINES: tuple[Engine, ...] = ("local", "spark")
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from ttftdoctor.extracts.whole import Whole
 from ttftdoctor.guide import for_part, for_path, format_of, in_manner, is_table
 from ttftdoctor.intake import Log, Reading, joined, log_of
 from ttftdoctor.intake.account import Account
-from ttftdoctor.intake.kept import COLUMNS
+from ttftdoctor.intake.kept import COLUMNS, is_kept
 from ttftdoctor.intake.mixed import Part, parts_of
 from ttftdoctor.language import spoken
 from ttftdoctor.mapping.manner import manner
@@ -259,7 +259,7 @@ class _Work:
 
         ``given`` are its first bytes, where it cannot be opened here; all of it if ``whole``.
         """
-        if given is None and (path == "-" or is_address(path)):
+        if given is None and (path == "-" or is_address(path) or is_kept(path)):
             return None
         try:
             options = for_path(path, self.asked.format, self.options)
