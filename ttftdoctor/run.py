@@ -212,12 +212,12 @@ def _taken(
         return Taken(_kept(taken.log, only))
     if save_state is not None:
         raise UsageError(
-            "the log is larger than the memory given: a state of it is saved by --engine local only",
+            "the log is larger than the memory given: only --engine local saves a state of it",
             help="give more --memory",
         )
     if only is not None and (only.since or only.until or only.where):
         raise UsageError(
-            "the log is larger than the memory given: rows of it are chosen by --engine local only",
+            "the log is larger than the memory given: only --engine local chooses rows of it",
             help="give more --memory",
         )
     return taken
