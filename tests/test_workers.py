@@ -164,8 +164,8 @@ def test_sessions_are_gathered_alike_by_any_number_of_tasks(
 
 def as_data(batches: list[Any]) -> tuple[Any, ...]:
     table = pa.Table.from_batches(batches)
-    tally = tallied(note for _, _, note in workers.notes_in(table))
-    rows = in_order([workers.rows_in(table)], with_facts(pl.Schema(COLUMNS)))
+    tally = tallied(workers.tallies_in(table))
+    rows = in_order(workers.unpacked(table, "requests"), with_facts(pl.Schema(COLUMNS)))
     return dict(tally.sums), tally.cells.rows(), tally.names, rows.rows()
 
 
@@ -188,6 +188,6 @@ def test_ids_of_blocks_arrive_as_they_were_sent() -> None:
     )
     full = pl.DataFrame(schema=COLUMNS).clear(3).with_columns(rows)
     make = partial(workers._placed, full, 3, 4, 0)
-    back = workers.rows_in(pa.Table.from_batches(list(make())))
+    (back,) = workers.unpacked(pa.Table.from_batches(list(workers.packed(make()))), "rows")
     assert back["prefix_blocks"].to_list() == blocks
     assert back.select("file", "block", "at").rows() == [(3, 4, 0), (3, 4, 1), (3, 4, 2)]

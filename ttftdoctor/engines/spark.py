@@ -25,8 +25,9 @@ import pyarrow as pa
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.engines.local import budget_of
 from ttftdoctor.engines.workers import (
-    GATHERED,
     NOTE,
+    PARCEL,
+    PLACES,
     RANGE_BYTES,
     RANGE_ROWS,
     ROWS,
@@ -35,10 +36,12 @@ from ttftdoctor.engines.workers import (
     Report,
     gathered,
     notes_in,
+    packed,
     placed,
     read,
     read_table,
-    rows_in,
+    tallies_in,
+    unpacked,
 )
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
 from ttftdoctor.extracts import Budget
@@ -88,6 +91,9 @@ _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.maxResultSize": "0",
+    # A master that is out of memory would be waited for until the end of days.
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": "-XX:+ExitOnOutOfMemoryError",
     "spark.sql.files.maxPartitionBytes": str(RANGE_BYTES),
     "spark.sql.files.openCostInBytes": "0",
     "spark.sql.files.minPartitionNum": "1",
@@ -366,8 +372,9 @@ class _Work:
     def _collected(self, lines: dict[tuple[int, int], int]) -> dict[int, pl.DataFrame]:
         """The rows of each file in the order in which they were read."""
         assert self._rows is not None
-        rows = rows_in(self._rows.filter(f"{NOTE} is null").toArrow())
-        rows = rows.sort("file", "block", "at")
+        table = self._rows.filter(f"{NOTE} is null").mapInArrow(packed, _ddl(PARCEL)).toArrow()
+        none = pl.DataFrame(schema={**PLACES, **COLUMNS})
+        rows = pl.concat([none, *unpacked(table, "rows")]).sort("file", "block", "at")
         nothing = dict.fromkeys(self._files.names, 0)
         whole = placed(rows, nothing, lines).with_columns(rows["file"])
         return {
@@ -446,15 +453,13 @@ class _Work:
             .drop(NOTE)
             .repartition(tasks, "key")
             .sortWithinPartitions("key", *(_in_time() if turns.order_known else ()), *order)
-            .mapInArrow(work, _ddl(GATHERED))
+            .mapInArrow(work, _ddl(PARCEL))
         )
         table = gathering.toArrow()
-        tally = tallied(note for _, _, note in notes_in(table))
-        rows = rows_in(table)
-        good = pl.col(REJECT).is_null()
+        tally = tallied(tallies_in(table))
         schema = pl.Schema(COLUMNS)
-        requests = in_order([rows.filter(good)], with_facts(schema))
-        failed = in_order([rows.filter(~good)], schema)
+        requests = in_order(unpacked(table, "requests"), with_facts(schema))
+        failed = in_order(unpacked(table, "failed"), schema)
         blocks = survey.known.get("prefix_blocks", 0) > 0
         found = replace(log, requests=requests, failed=failed)
         return Taken(found, Whole(survey, tally, choice, requests.height, blocks))

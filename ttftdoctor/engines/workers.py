@@ -33,7 +33,7 @@ from ttftdoctor.mapping.manner import reading_so
 from ttftdoctor.readers import Clock, Options
 from ttftdoctor.sources import Head, Shape, Source
 from ttftdoctor.sources.known import Known, KnownRows, bytes_between
-from ttftdoctor.table import FACTS, LINE
+from ttftdoctor.table import LINE
 
 #: Rows that a worker puts on their way at once.
 BATCH_ROWS = 20_000
@@ -62,9 +62,11 @@ def _schema(columns: Mapping[str, Any]) -> pa.Schema:
     return pa.schema([*fields, (NOTE, pa.binary())])
 
 
-#: Rows as they are read, and as they are gathered.
+#: Rows as they are read, and as they come together.
 ROWS = _schema({**PLACES, **COLUMNS})
-GATHERED = _schema({**COLUMNS, **FACTS})
+#: What comes back to who asked: small, since all of it arrives in one place. ``data`` are rows as
+#: a packed Parquet file, or what else is of a ``kind``.
+PARCEL = pa.schema([("kind", pa.string()), ("data", pa.binary())])
 
 
 @dataclass(frozen=True)
@@ -289,8 +291,8 @@ def gathered(
         tallies.append(found.tally)
         if len(tallies) > 8:
             tallies = [tallied(tallies)]
-        for part in (found.requests, found.failed):
-            yield from _batches(part, GATHERED)
+        yield from _parcel("requests", found.requests)
+        yield from _parcel("failed", found.failed)
 
     for batch in batches:
         held.append(_frame(batch))
@@ -300,7 +302,48 @@ def gathered(
             held, waiting = [], 0
     if held:
         yield from work()
-    yield _only_note(GATHERED, {}, tallied(tallies))
+    yield _sent("tally", pickle.dumps(tallied(tallies)))
+
+
+def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows as they were read, in few and small parcels."""
+    held: list[pl.DataFrame] = []
+    for batch in batches:
+        held.append(rows_in(batch))
+        if sum(frame.height for frame in held) >= GATHER_ROWS:
+            yield from _parcel("rows", pl.concat(held))
+            held = []
+    if held:
+        yield from _parcel("rows", pl.concat(held))
+
+
+def unpacked(table: pa.Table, kind: str) -> list[pl.DataFrame]:
+    """The rows of one kind that came back."""
+    return [pl.read_parquet(io.BytesIO(data)) for data in _data(table, kind)]
+
+
+def tallies_in(table: pa.Table) -> Iterator[Tally]:
+    """The tallies that came back."""
+    for data in _data(table, "tally"):
+        yield pickle.loads(data)  # noqa: S301  (made by our own workers)
+
+
+def _data(table: pa.Table, kind: str) -> Iterator[bytes]:
+    for batch in table.to_batches():
+        for which, data in zip(*(batch.column(name) for name in ("kind", "data")), strict=True):
+            if which.as_py() == kind:
+                yield data.as_py()
+
+
+def _parcel(kind: str, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
+    if rows.height:
+        data = io.BytesIO()
+        rows.write_parquet(data, compression="zstd", statistics=False)
+        yield _sent(kind, data.getvalue())
+
+
+def _sent(kind: str, data: bytes) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([{"kind": kind, "data": data}], PARCEL)
 
 
 def placed(
@@ -322,19 +365,17 @@ def placed(
 def rows_in(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     """Rows as they came, without reports, in the types of a log."""
     rows = _frame(table)
-    kinds = {**PLACES, **COLUMNS, **FACTS}
-    return rows.filter(pl.col(NOTE).is_null()).select(
-        pl.col(c).cast(kinds[c]) for c in rows.columns if c in kinds
-    )
+    kinds = {**PLACES, **COLUMNS}
+    if NOTE in rows.columns:
+        rows = rows.filter(pl.col(NOTE).is_null())
+    return rows.select(pl.col(c).cast(kinds[c]) for c in rows.columns if c in kinds)
 
 
 def notes_in(table: pa.Table) -> Iterator[tuple[int, int, Any]]:
     """The reports, by file and block."""
     rows = _frame(table).filter(pl.col(NOTE).is_not_null())
-    have = rows.columns
-    for row in rows.iter_rows(named=True):
-        place = (row["file"], row["block"]) if "file" in have else (0, 0)
-        yield *place, pickle.loads(row[NOTE])  # noqa: S301  (made by our own workers)
+    for file, block, note in rows.select("file", "block", NOTE).iter_rows():
+        yield file, block, pickle.loads(note)  # noqa: S301  (made by our own workers)
 
 
 def _frame(batch: pa.Table | pa.RecordBatch) -> pl.DataFrame:
@@ -356,10 +397,10 @@ def _placed(rows: pl.DataFrame, file: int, block: int, before: int) -> Iterator[
         pl.lit(block, dtype=pl.Int64).alias("block"),
         at.alias("at"),
     ).with_columns(lot.reinterpret(signed=True).alias("key"))
-    yield from _batches(rows, ROWS)
+    yield from _batches(rows)
 
 
-def _batches(rows: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
     for some in rows.iter_slices(BATCH_ROWS):
         if not some.height:
             continue
@@ -368,15 +409,9 @@ def _batches(rows: pl.DataFrame, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             *(pl.col(c).list.eval(pl.element().reinterpret(signed=True)) for c in lists),
             pl.lit(None, dtype=pl.Binary).alias(NOTE),
         )
-        missing = [name for name in schema.names if name not in signed.columns]
-        full = signed.with_columns(pl.lit(None).alias(name) for name in missing)
-        yield from full.select(schema.names).to_arrow().cast(schema).to_batches()
+        yield from signed.select(ROWS.names).to_arrow().cast(ROWS).to_batches()
 
 
 def _note(file: int, block: int, report: Report) -> pa.RecordBatch:
-    return _only_note(ROWS, {"file": file, "block": block, "at": -1, "key": block}, report)
-
-
-def _only_note(schema: pa.Schema, places: Mapping[str, int], note: Any) -> pa.RecordBatch:
-    row = {**places, NOTE: pickle.dumps(note)}
-    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in schema.names}], schema)
+    row = {"file": file, "block": block, "at": -1, "key": block, NOTE: pickle.dumps(report)}
+    return pa.RecordBatch.from_pylist([{name: row.get(name) for name in ROWS.names}], ROWS)
