@@ -249,16 +249,7 @@ def test_a_machine_is_lost_in_the_middle(
     assert found == expected
 
 
-def test_without_a_cluster_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    import builtins
-
-    real = builtins.__import__
-
-    def without(name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith("pyspark"):
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+def test_without_spark_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "find_spec", lambda _: None)
     with pytest.raises(TTFTDoctorError, match="PySpark is not installed"):
         spark.take(Asked((str(PEAK),)))

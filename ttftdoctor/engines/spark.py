@@ -14,8 +14,9 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +58,7 @@ from ttftdoctor.intake.kept import COLUMNS, is_kept
 from ttftdoctor.intake.mixed import Part, parts_of
 from ttftdoctor.language import spoken
 from ttftdoctor.mapping.manner import manner
-from ttftdoctor.readers import Clock, Options, Raw
+from ttftdoctor.readers import Clock, Options, Plan, Raw
 from ttftdoctor.sources import CHUNK_BYTES, HEAD_BYTES, Shape, Source
 from ttftdoctor.sources.addresses import DATABASES, WEB, is_address
 from ttftdoctor.sources.known import Known
@@ -110,8 +111,10 @@ def take(asked: Asked) -> Taken:
     InputError
         If a log cannot be read.
     """
+    if find_spec("pyspark") is None:
+        raise UsageError("PySpark is not installed", help="pip install 'ttftdoctor[spark]'")
     budget = budget_of(asked.budget)
-    with _session(asked.settings.get("master"), asked.logs) as spark, _told():
+    with _told(), _session(asked.settings.get("master"), asked.logs) as spark:
         work = _Work(spark, asked, in_manner(asked.options))
         try:
             log: Any = asked.logs[0] if len(asked.logs) == 1 else None
@@ -129,13 +132,14 @@ def take(asked: Asked) -> Taken:
 @contextmanager
 def _told() -> Iterator[None]:
     """What Spark raises, as an error that says what is wrong, where, and what to do."""
+    from py4j.protocol import Py4JError
     from pyspark.errors import AnalysisException, PySparkException
 
     try:
         yield
     except AnalysisException as error:
         raise InputError("Spark cannot read this", why=_why(error)) from None
-    except PySparkException as error:
+    except (PySparkException, Py4JError, ConnectionError) as error:
         raise TTFTDoctorError(
             "the cluster could not do it",
             why=_why(error),
@@ -150,12 +154,8 @@ def _session(master: str | None, logs: tuple[Any, ...]) -> Iterator[SparkSession
     # Of pandas nothing is used here: that a new edition is not yet known to Spark is no matter.
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*pandas", category=FutureWarning)
-        try:
-            from pyspark.sql import SparkSession
-        except ImportError:
-            raise UsageError(
-                "PySpark is not installed", help="pip install 'ttftdoctor[spark]'"
-            ) from None
+        from pyspark.sql import SparkSession
+
         own = logs[0].sparkSession if logs and hasattr(logs[0], "mapInArrow") else None
         there = own or SparkSession.getActiveSession()
         if there is not None:
@@ -172,14 +172,6 @@ def _session(master: str | None, logs: tuple[Any, ...]) -> Iterator[SparkSession
             spark.stop()
 
 
-@dataclass
-class _Files:
-    """The files of a run by number, those among them that are read in pieces, and their sizes."""
-
-    names: dict[int, str] = field(default_factory=dict)
-    plain: dict[int, Plain] = field(default_factory=dict)
-
-
 class _Work:
     """One run: rows are read once, and kept by the cluster until the run is over."""
 
@@ -188,7 +180,10 @@ class _Work:
         self.asked = asked
         self.options = options
         self.reading: Reading | None = None
-        self._files = _Files()
+        #: The files by number, and those of them that are read in pieces.
+        self._names: dict[int, str] = {}
+        self._plainly: dict[int, Plain] = {}
+        self._measured: set[str] = set()
         self._rows: DataFrame | None = None
 
     # ------------------------------------------------------------------- what is read
@@ -199,14 +194,14 @@ class _Work:
         self.reading = Reading([path for path in paths if path not in far])
         names = [*self.reading.files, *self._listed(far)]
         self.reading.files = names
-        self._files.names = dict(enumerate(names))
+        self._names = dict(enumerate(names))
         items: list[tuple[int, int, int]] = []
         parts = []
-        for file, path in self._files.names.items():
+        for file, path in self._names.items():
             away = _is_far(path)
             plain = self._plain(path, self._head(path) if away else None)
             if plain is not None:
-                self._files.plain[file] = plain
+                self._plainly[file] = plain
             if away:
                 if plain is None:
                     raise UsageError(
@@ -226,7 +221,7 @@ class _Work:
             named = self.spark.createDataFrame(items, "file bigint, block bigint, end bigint")
             parts.append(named.repartition(len(items)))
         job = Job(
-            self._files.plain, self._files.names, self.asked.format, self.options, manner(),
+            self._plainly, self._names, self.asked.format, self.options, manner(),
             spoken(),
         )  # fmt: skip
         found = [part.mapInArrow(partial(read, job=job), _ddl(ROWS)) for part in parts]
@@ -246,7 +241,7 @@ class _Work:
         plain = self._plain(name, data, whole=True)
         if plain is None:
             raise InputError("the table is not one of requests", where=name)
-        self._files.names, self._files.plain = {0: name}, {0: plain}
+        self._names, self._plainly = {0: name}, {0: plain}
         work = partial(read_table, plain=plain, reading=manner(), language=spoken())
         self._keep(table.mapInArrow(work, _ddl(ROWS)))
 
@@ -283,13 +278,7 @@ class _Work:
                     plan = reader.plan(head, options)
                     if plan.whole or plan.unwrap is not None:
                         return None
-                    measure = self.options.bytes_per_token
-                    if measure is None:
-                        first = next(source.chunks(plan.schema, numbers=plan.numbers), None)
-                        measured = (
-                            None if first is None else plan.convert(Raw(first.frame, options))
-                        )
-                        measure = None if measured is None else measured.bytes_per_token
+                    measure = self._measure(source, plan, options, reader.name)
         except InputError:
             if given is not None:
                 raise
@@ -299,6 +288,17 @@ class _Work:
             self.options = replace(self.options, bytes_per_token=measure)
         options = replace(options, bytes_per_token=measure, clock=Clock())
         return Plain(path, head, reader.name, evidence, options)
+
+    def _measure(self, source: Source, plan: Plan, options: Options, name: str) -> float | None:
+        """The measure by which text is cut, taken from the first rows as one machine does it.
+
+        It is looked for in one file of each format only: many have no text.
+        """
+        if self.options.bytes_per_token is not None or name in self._measured:
+            return self.options.bytes_per_token
+        self._measured.add(name)
+        first = next(source.chunks(plan.schema, numbers=plan.numbers), None)
+        return None if first is None else plan.convert(Raw(first.frame, options)).bytes_per_token
 
     # ------------------------------------------------------------------- other file systems
 
@@ -375,7 +375,7 @@ class _Work:
         table = self._rows.filter(f"{NOTE} is null").mapInArrow(packed, _ddl(PARCEL)).toArrow()
         none = pl.DataFrame(schema={**PLACES, **COLUMNS})
         rows = pl.concat([none, *unpacked(table, "rows")]).sort("file", "block", "at")
-        nothing = dict.fromkeys(self._files.names, 0)
+        nothing = dict.fromkeys(self._names, 0)
         whole = placed(rows, nothing, lines).with_columns(rows["file"])
         return {
             int(file): part.drop("file")
@@ -390,7 +390,7 @@ class _Work:
         good = pl.col(REJECT).is_null()
         reading = self.reading
         logs = []
-        for file, name in self._files.names.items():
+        for file, name in self._names.items():
             every = rows.get(file, none)
             try:
                 log = self._log(file, reports[file], every.filter(good), every.filter(~good))
@@ -407,7 +407,7 @@ class _Work:
     def _log(
         self, file: int, reports: dict[int, Report], requests: pl.DataFrame, failed: pl.DataFrame
     ) -> Log:
-        plain = self._files.plain.get(file)
+        plain = self._plainly.get(file)
         if plain is None:
             (report,) = reports.values()
             if report.problem is not None:
@@ -440,7 +440,7 @@ class _Work:
         assert self._rows is not None
         log = self._together(reports, {})
         sources, many = {}, 0
-        for file in self._files.names:
+        for file in self._names:
             sources[file] = many
             one = next(iter(reports[file].values()))
             many += len(one.log.inputs) if one.log is not None else one.problem is None
