@@ -49,8 +49,6 @@ PART = 0.5
 AT_ONCE, WORKERS = 5, 2
 #: ... and this part where they are held against an expression, which takes all of their columns.
 CHOSEN_AT_ONCE = 16
-#: Tallies that are held before they are put together.
-HELD = 8
 #: Where a container's limit is written, in two editions of the kernel's interface.
 LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -96,14 +94,9 @@ def _extracted(log: Log, spool: Spool, state: str | None) -> Taken:
     survey = spool.survey()
     fits = spool.fits
     choice, manner = choose(survey, fits), Manner.of(survey)
-    tallies: list[Tally] = []
     step = partial(_gathered, manner=manner, choice=choice, spool=spool)
     order = pl.col("start") if manner.order_known else place()
-    for tally in _each(spool, nothing_carried, step, order):
-        tallies.append(tally)
-        if len(tallies) > HELD:
-            tallies = [tallied(tallies)]
-    tally = tallied(tallies)
+    tally = tallied(_each(spool, nothing_carried, step, order))
     requests = in_order(spool.kept("requests"), with_facts(log.requests.schema))
     failed = in_order(spool.kept("failed"), log.failed.schema)
     found = replace(log, requests=requests, failed=failed)

@@ -73,8 +73,9 @@ MASTER = "local[*]"
 TABLE = "table:"
 #: Rows of a table that are looked at to recognise it.
 TABLE_ROWS = 1000
-#: Rows of sessions that one task gathers.
-TASK_ROWS = 500_000
+#: Rows of sessions that one task gathers, of logs of no more than so many times as many: each task
+#: sends one tally, whatever its rows.
+TASK_ROWS, MOST_TASKS = 500_000, 256
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+):/")
 #: Addresses that workers open as one machine does.
 OURS = ("s3", "gs", "az", "azure", *WEB, *DATABASES)
@@ -446,7 +447,7 @@ class _Work:
             many += len(one.log.inputs) if one.log is not None else one.problem is None
         choice, turns = choose(survey, fits), Manner.of(survey)
         order = ["file", "source", "block", LINE]
-        tasks = max(-(-(survey.rows + survey.failed) // TASK_ROWS), 1)
+        tasks = min(max(-(-(survey.rows + survey.failed) // TASK_ROWS), 1), MOST_TASKS)
         work = partial(gathered, manner=turns, choice=choice, sources=sources, lines=lines)
         gathering = (
             self._rows.filter(f"{NOTE} is null")

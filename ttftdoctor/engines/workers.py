@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from ttftdoctor.extracts.gather import gather
 from ttftdoctor.extracts.spool import LEFT_OUT, bytes_of
 from ttftdoctor.extracts.stretches import Choice
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
-from ttftdoctor.extracts.tally import Manner, Tally, tallied
+from ttftdoctor.extracts.tally import HELD, Manner, Tally, tallied
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.intake.account import Account, tagged
 from ttftdoctor.intake.kept import COLUMNS
@@ -289,7 +290,7 @@ def gathered(
         # Sessions come one after the other: only the last of them may go on.
         carry = carry.filter(pl.col("session_id") == rows["session_id"][-1])
         tallies.append(found.tally)
-        if len(tallies) > 8:
+        if len(tallies) > HELD:
             tallies = [tallied(tallies)]
         yield from _parcel("requests", found.requests)
         yield from _parcel("failed", found.failed)
@@ -302,7 +303,7 @@ def gathered(
             held, waiting = [], 0
     if held:
         yield from work()
-    yield _sent("tally", pickle.dumps(tallied(tallies)))
+    yield _sent("tally", zlib.compress(pickle.dumps(tallied(tallies)), 1))
 
 
 def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,7 +326,8 @@ def unpacked(table: pa.Table, kind: str) -> list[pl.DataFrame]:
 def tallies_in(table: pa.Table) -> Iterator[Tally]:
     """The tallies that came back."""
     for data in _data(table, "tally"):
-        yield pickle.loads(data)  # noqa: S301  (made by our own workers)
+        # Made by our own workers.
+        yield pickle.loads(zlib.decompress(data))  # noqa: S301
 
 
 def _data(table: pa.Table, kind: str) -> Iterator[bytes]:

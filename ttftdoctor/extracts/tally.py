@@ -36,6 +36,8 @@ _BIN_BITS, _FIGURE_BITS, _SPLIT_BITS, NAME_BITS = 12, 3, 3, 40
 _FIGURE, _SPLIT = _BIN_BITS, _BIN_BITS + _FIGURE_BITS
 _GROUP = _SPLIT + _SPLIT_BITS
 CELLS: dict[str, Any] = {"cell": pl.Int64, "n": pl.Int64}
+#: Tallies that are held before they are put together.
+HELD = 8
 #: Up to so many groups and classes are counted in an array of them all.
 MOST_DENSE = 4_000_000
 
@@ -105,8 +107,16 @@ class Tally:
 
 
 def tallied(parts: Iterable[Tally]) -> Tally:
-    """The tally of any number of parts together."""
-    every = list(parts)
+    """The tally of any number of parts together, of which only a few are held at a time."""
+    held: list[Tally] = []
+    for part in parts:
+        held.append(part)
+        if len(held) > HELD:
+            held = [_together(held)]
+    return _together(held)
+
+
+def _together(every: list[Tally]) -> Tally:
     crowded = frozenset[str]().union(*(one.crowded for one in every))
     names: dict[str, dict[int, str]] = {}
     for split in NAMED:
