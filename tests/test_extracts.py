@@ -346,6 +346,20 @@ def test_a_bucket_larger_than_memory_comes_in_pieces(monkeypatch: pytest.MonkeyP
     assert facts_by_line(pl.concat(parts)).equals(facts_by_line(whole), null_equal=True)
 
 
+def test_without_names_of_sessions_it_is_said_whose_turns_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "nameless.jsonl"
+    rows = [json.loads(line) for line in PEAK.read_text().splitlines()]
+    for row in rows:
+        row.pop("session_id"), row.pop("turn", None)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made, _ = extracted(path, rows=2000)
+    assert made["population"]["requests"] == len(rows)
+    assert made["population"]["sessions"] is None
+    told = any("what is said by turn" in text for text in made["warnings"])
+    assert told == (made["evidence"]["session"] == "linked")
+    assert sum(one["n"] for one in made["splits"]["by_input_length"]) == len(rows)
+
+
 def test_a_log_that_fits_is_diagnosed_as_ever() -> None:
     taken = take(Asked((str(PEAK),), budget=Budget(ROOMY)))
     assert taken.whole is None

@@ -67,6 +67,13 @@ class Whole:
     def warnings(self, e: Evidence) -> tuple[str, ...]:
         """What must be said of the extract; ``e`` is its own evidence."""
         said = [] if self.looked_at == self.tally.sums["requests"] else [self._part()]
+        if said and e.grades.session == "linked" and not self.survey.covered("turn"):
+            said.append(
+                tr(
+                    "sessions are not named in the log, and were looked for among the requests "
+                    "looked at: what is said by turn is of these"
+                )
+            )
         if self.content_left_out:
             said.append(no_content())
         of_all, of_some = self._mean(), e.mean
@@ -137,7 +144,7 @@ class Whole:
         return replace(
             one,
             requests=sums["requests"],
-            sessions=self.tally.sessions if logged else one.sessions,
+            sessions=self.tally.sessions if logged else None,
             turns_max=self.tally.turns_most if logged else one.turns_max,
             start=_moment(first, dated) if stamped and first is not None else None,
             end=_moment(last, dated) if stamped and last is not None else None,
