@@ -129,7 +129,7 @@ def as_data(tally: Tally) -> tuple[Any, ...]:
 def as_facts(survey: Survey) -> tuple[Any, ...]:
     return (
         survey.rows, survey.failed, {k: v for k, v in survey.known.items() if v},
-        survey.least_turn, survey.first_start, survey.last_start, survey.width,
+        survey.least_turn, survey.first_start, survey.last_start, survey.lasting, survey.width,
         survey.starts.rows(),
     )  # fmt: skip
 
@@ -229,15 +229,36 @@ def test_requests_in_flight_when_a_stretch_begins_belong_to_it() -> None:
     assert kept["start"].to_list() == [5_000_000, 12_000_000]
 
 
-def test_without_times_whole_sessions_are_drawn() -> None:
+def test_without_times_rows_are_drawn() -> None:
+    """Whatever their sessions are: one, many, or none that is named."""
     rows = REQUESTS.with_columns(pl.lit(None, dtype=pl.Int64).alias("start"))
-    choice = choose(survey_of(rows), 800)
-    assert choice.stretches == ()
-    kept = belonging(rows, choice)
-    sizes = dict(REQUESTS.group_by("session_id").len().iter_rows())
-    assert kept.height
-    for name, n in kept.group_by("session_id").len().iter_rows():
-        assert n == sizes[name]
+    for session in (pl.col("session_id"), pl.lit("one"), pl.lit(None, dtype=pl.String)):
+        some = rows.with_columns(session.alias("session_id"))
+        choice = choose(survey_of(some), 800)
+        assert choice.stretches == ()
+        assert 600 <= belonging(some, choice).height <= 840
+
+
+def test_what_lasts_for_long_does_not_fill_the_extract() -> None:
+    rows = REQUESTS.with_columns(pl.lit(12 * 3600 * 10**6).alias("e2e_us"))
+    assert belonging(rows, choose(survey_of(rows), 700)).height <= 840
+
+
+def test_long_rows_leave_room_for_fewer() -> None:
+    budget = Budget(2**30)
+    assert budget.room(200 * 10**6, 10**6) == budget.fits
+    assert budget.room(1500 * 10**6, 10**6) == budget.fits // 4
+
+
+def test_failures_are_a_share_of_the_rows_that_were_looked_at(tmp_path: Path) -> None:
+    path = tmp_path / "failing.jsonl"
+    rows = [json.loads(line) for line in PEAK.read_text().splitlines()]
+    for row in rows[::4]:
+        row["status"] = "error"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    made, _ = extracted(path, rows=700)
+    (said,) = [text for text in made["warnings"] if "failed or were refused" in text]
+    assert 20 <= int(said.split()[0]) <= 30
 
 
 def test_a_log_of_one_second_is_drawn_from_instead() -> None:
@@ -357,6 +378,27 @@ def test_without_names_of_sessions_it_is_said_whose_turns_are_shown(tmp_path: Pa
     assert made["population"]["sessions"] is None
     told = any("what is said by turn" in text for text in made["warnings"])
     assert told == (made["evidence"]["session"] == "linked")
+    whole = ttftdoctor.diagnose(str(path)).to_dict()
+    assert made["verdict"]["primary_cause"] == whole["verdict"]["primary_cause"]
+    one, other = made["repeated_prefix"], whole["repeated_prefix"]
+    assert one["grade"] == other["grade"]
+    if other["repeated_tokens"] is not None:
+        assert one["repeated_tokens"] == pytest.approx(other["repeated_tokens"], rel=0.3)
+
+
+def test_repeated_tokens_of_nameless_sessions_are_not_nothing(tmp_path: Path) -> None:
+    """They are those of the extract, as many times as all prompts have its tokens."""
+    path = tmp_path / "nameless.jsonl"
+    rows = [json.loads(line) for line in PEAK.read_text().splitlines()]
+    for row in rows:
+        row.pop("session_id"), row.pop("turn", None)
+        row["cached_tokens"] = 16
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    whole = ttftdoctor.diagnose(str(path)).to_dict()["repeated_prefix"]
+    made, _ = extracted(path, rows=2000)
+    for name in ("repeated_tokens", "recomputed_tokens"):
+        if whole[name]:
+            assert made["repeated_prefix"][name] == pytest.approx(whole[name], rel=0.4), name
     assert sum(one["n"] for one in made["splits"]["by_input_length"]) == len(rows)
 
 

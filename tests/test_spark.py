@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import gc
 import gzip
 import json
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typer.testing import CliRunner
 if (why := available()) is not None:
     pytest.skip(why, allow_module_level=True)
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import ttftdoctor
@@ -61,6 +64,14 @@ def session(machines: Cluster) -> Iterator[SparkSession]:
     made = builder.getOrCreate()
     yield made
     made.stop()
+    # Its connections stay open until somebody collects them, in the middle of another test.
+    gateway: Any = SparkContext._gateway
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+        del gateway
+        gc.collect()
 
 
 @pytest.fixture

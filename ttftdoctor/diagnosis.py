@@ -58,7 +58,7 @@ class Extract:
     """The part of a log that was looked at, where all of it is larger than the memory given.
 
     ``requests`` of ``of``; they came in ``stretches`` (from, to) of its time, ISO 8601 UTC or
-    seconds from the zero of a relative clock; without any, sessions were drawn at random.
+    seconds from the zero of a relative clock; without any, requests were drawn at random.
     """
 
     requests: int

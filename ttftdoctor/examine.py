@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
 from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
-from ttftdoctor.table import SCHEMA, SET_ASIDE
+from ttftdoctor.table import REJECT, SCHEMA, SET_ASIDE
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,9 @@ def _examine(
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))
-    attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(rows, predicted, *_failures(log))
+    attempts, blamed["retry_or_ratelimit"] = signs.attempts_of(
+        rows, predicted, *_failures(log, around)
+    )
     timer, late = signs.timer_of(rows, ledger, predicted)
     if attempts.n_retried > 0:
         timer = None  # whatever the late ones have in common, it is that they were retried
@@ -481,8 +484,12 @@ def _unit_mixed(log: Log) -> str | None:
     )  # fmt: skip
 
 
-def _failures(log: Log) -> tuple[int, int]:
+def _failures(log: Log, around: Around | None) -> tuple[int, int]:
+    """Rows that a limit refused, and that failed; of an extract those that lie in it."""
     limited = failed = 0
+    if around is not None:
+        reasons = Counter(log.failed[REJECT])
+        return reasons["rate_limited"], reasons["failed_request"]
     for record in log.inputs:
         limited += record.rows_rejected.get("rate_limited", 0)
         failed += record.rows_rejected.get("failed_request", 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import typer
@@ -11,6 +13,10 @@ from ttftdoctor.errors import TTFTDoctorError
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+
+def _ended(number: int, _: object) -> None:
+    raise SystemExit(128 + number)
 
 
 class guard:  # noqa: N801  (reads as a word where it is used)
@@ -23,7 +29,12 @@ class guard:  # noqa: N801  (reads as a word where it is used)
         self.inside = inside
 
     def __enter__(self) -> None:
-        return None
+        # Whoever ends us gently finds no files left behind, as after Ctrl-C.
+        for name in ("SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+                with suppress(ValueError):  # only the main thread may say so
+                    signal.signal(number, _ended)
 
     def __exit__(
         self,

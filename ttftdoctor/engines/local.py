@@ -92,8 +92,7 @@ def _extracted(log: Log, spool: Spool, state: str | None) -> Taken:
     if state is not None:
         log = _saved(log, spool, state)
     survey = spool.survey()
-    fits = spool.fits
-    choice, manner = choose(survey, fits), Manner.of(survey)
+    choice, manner = choose(survey, spool.room()), Manner.of(survey)
     step = partial(_gathered, manner=manner, choice=choice, spool=spool)
     order = pl.col("start") if manner.order_known else place()
     tally = tallied(_each(spool, nothing_carried, step, order))

@@ -365,10 +365,13 @@ class _Work:
             one.survey for of in reports.values() for one in of.values() if one.survey is not None
         )
         lines = _lines_before(reports)
-        held = sum(one.bytes for of in reports.values() for one in of.values())
+        every = [one for of in reports.values() for one in of.values()]
+        held = sum(one.bytes for one in every)
         if survey.rows <= budget.fits and held <= budget.held:
             return Taken(self._together(reports, self._collected(lines)))
-        return self._extracted(reports, survey, lines, budget.fits)
+        slim = sum(one.slim for one in every)
+        room = budget.room(slim, survey.rows + survey.failed)
+        return self._extracted(reports, survey, lines, room)
 
     def _collected(self, lines: dict[tuple[int, int], int]) -> dict[int, pl.DataFrame]:
         """The rows of each file in the order in which they were read."""

@@ -110,6 +110,7 @@ class Report:
     problem: InputError | None = None
     survey: Survey | None = None
     bytes: int = 0
+    slim: int = 0
 
 
 def read(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch]:
@@ -218,6 +219,7 @@ class _Piece:
             rows = pl.concat([tagged(found.good, 0), tagged(found.failed, 0)])
             self._surveys.append(survey_of(rows))
             self.report.bytes += bytes_of(rows)
+            self.report.slim += bytes_of(rows.drop(LEFT_OUT))
             yield from _placed(rows, self.file, self.block, self._rows)
             self._rows += rows.height
         for mine, said in (
@@ -259,7 +261,16 @@ def _whole(file: int, job: Job) -> Iterator[pa.RecordBatch]:
     rows = pl.concat([log.requests, log.failed])
     yield from _placed(rows, file, 0, 0)
     bare = replace(log, requests=log.requests.clear(), failed=log.failed.clear(), prompts=None)
-    yield _note(file, 0, Report(log=bare, survey=survey_of(rows), bytes=bytes_of(rows)))
+    yield _note(
+        file,
+        0,
+        Report(
+            log=bare,
+            survey=survey_of(rows),
+            bytes=bytes_of(rows),
+            slim=bytes_of(rows.drop(LEFT_OUT)),
+        ),
+    )
 
 
 def gathered(
@@ -391,9 +402,9 @@ def _frame(batch: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 def _placed(rows: pl.DataFrame, file: int, block: int, before: int) -> Iterator[pa.RecordBatch]:
     at = pl.int_range(before, before + rows.height, dtype=pl.Int64, eager=True)
-    lot = pl.coalesce(
-        pl.col("session_id").hash(seed=0), pl.struct("file", "block", "at").hash(seed=0)
-    )
+    place = pl.struct("file", "block", "at").hash(seed=0)
+    named = pl.col("session_id").is_not_null()
+    lot = pl.when(named).then(pl.col("session_id").hash(seed=0)).otherwise(place)
     rows = rows.with_columns(
         pl.lit(file, dtype=pl.Int64).alias("file"),
         pl.lit(block, dtype=pl.Int64).alias("block"),

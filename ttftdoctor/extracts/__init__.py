@@ -21,6 +21,8 @@ MIB = 2**20
 FIXED_BYTES = 400 * MIB
 #: ... and with each row: its place in the request table, and the arrays of it.
 ROW_BYTES = 1050
+#: ... of which its place in the table takes no more than this, or fewer fit.
+USUAL_BYTES = 400
 #: Less memory than this leaves no room for rows.
 LEAST_BYTES = 512 * MIB
 
@@ -52,3 +54,13 @@ class Budget:
     def held(self) -> int:
         """Bytes of rows that may be held before they are diagnosed: most have far fewer."""
         return self.total // 4
+
+    def room(self, size: int, rows: int) -> int:
+        """How many rows can be diagnosed at once where ``rows`` take so many bytes together.
+
+        In steps of two, so that it hardly depends on how they were put together.
+        """
+        fits, long = self.fits, size / max(rows, 1) / USUAL_BYTES
+        while long > 1:
+            fits, long = fits // 2, long / 2
+        return max(fits, 1)

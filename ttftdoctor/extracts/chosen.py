@@ -72,7 +72,7 @@ DAY_US = 86_400_000_000
 FEW_PAIRS = 8
 _PERCENTILE = re.compile(r"\bp(\d+(?:\.\d+)?)\b|\bmedian\b")
 #: Percentiles that are closer together than this part of a per cent are not told apart.
-CLOSEST = 1e-4
+CLOSEST = 0.01
 
 #: Which turn a row is given: that of the whole log; where it has none, its place in the session;
 #: that place in any case; or what was logged.

@@ -60,7 +60,7 @@ class Spool:
         self.before = 0
         self.spilling = False
         self.left_out = False
-        self._held = self._bytes = 0
+        self._held = self._bytes = self._slim = self._rows = 0
         self._waiting: list[pl.DataFrame] = []
         self._runs: list[_Run] = []
         self._survey = surveyed(())
@@ -96,6 +96,8 @@ class Spool:
         slim = rows.drop(LEFT_OUT, strict=False).with_columns(moved)
         with self._lock:
             self._schema = slim.schema
+            self._slim += bytes_of(slim)
+            self._rows += slim.height
             if not self.left_out and "prefix_blocks" in rows.columns:
                 self.left_out = rows["prefix_blocks"].null_count() < rows.height
             self._waiting.append(slim)
@@ -109,7 +111,7 @@ class Spool:
             run.path.unlink(missing_ok=True)
         self._runs.clear()
         self._survey, self.spilling = surveyed(()), False
-        self._held = self._bytes = 0
+        self._held = self._bytes = self._slim = self._rows = 0
 
     def keep(self, rows: pl.DataFrame, name: str) -> None:
         """Lay some rows of an extract by: filtered texts would hold on to all they came from."""
@@ -120,6 +122,10 @@ class Spool:
         """What was laid by under a name, once."""
         paths, self._laid[name] = self._laid[name], []
         return [pl.read_parquet(path, memory_map=False) for path in paths]
+
+    def room(self) -> int:
+        """How many of the rows that were put here can be diagnosed at once, as long as they are."""
+        return min(self.fits, self.budget.room(self._slim, self._rows))
 
     def survey(self) -> Survey:
         """What all rows are like."""
@@ -242,18 +248,18 @@ class Spool:
         self._runs.append(_Run(path, tuple(int(n) for n in np.cumsum(counts))))
 
     def _written(self, rows: pl.DataFrame, name: str) -> Path:
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
-        path = self._folder / f"{name}.parquet"
         try:
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
+            path = self._folder / f"{name}.parquet"
             rows.write_parquet(
                 path, compression="uncompressed", statistics=False, row_group_size=16_384
             )
-        except OSError as error:
+        except (OSError, pl.exceptions.PolarsError) as error:
             raise TTFTDoctorError(
                 "there is no room on disk for a log that is larger than memory",
-                where=str(self._folder),
-                why=error.strerror,
+                where=str(self._folder or tempfile.gettempdir()),
+                why=str(error).splitlines()[0],
                 help="set TMPDIR to a folder with more room, or give more --memory",
             ) from None
         return path

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from ttftdoctor.extracts.survey import SECOND_US, Survey
+from ttftdoctor.extracts.survey import SECOND_US, Survey, lasting
 from ttftdoctor.stats import SEED
 from ttftdoctor.table import LINE
 
@@ -16,8 +16,10 @@ STRETCHES, LEAST_ROWS = 48, 250
 #: Stretches take this part of the rows that fit; the others are in flight when one begins.
 FILLED = 0.9
 #: Where so many come at once that stretches of whole bins hold more than this part of the rows
-#: that fit, sessions are drawn instead.
+#: that fit, rows are drawn instead.
 CROWDED = 1.2
+#: ... and where those in flight when stretches begin would be more than this part.
+IN_FLIGHT = 0.3
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,8 @@ class Choice:
     """Which rows are looked at.
 
     ``stretches`` are pairs of moments, microseconds, the second one not included; they do not
-    touch. Of the rows without a start this share is looked at: of whole sessions where there are
-    no stretches at all.
+    touch. Of the rows without a start this share is looked at: of all rows, where there are no
+    stretches at all.
     """
 
     stretches: tuple[tuple[int, int], ...]
@@ -46,8 +48,11 @@ def choose(survey: Survey, fits: int) -> Choice:
     bins, counts = survey.starts["bin"].to_numpy(), survey.starts["n"].to_numpy()
     ends = np.cumsum(counts)
     whole = int(ends[-1])
-    many = int(np.clip(FILLED * fits // LEAST_ROWS, 1, STRETCHES))
-    part, wanted = whole / many, share * whole / many
+    flying = max(survey.in_flight, 1.0)
+    many = int(min(FILLED * fits // LEAST_ROWS, IN_FLIGHT * fits // flying, STRETCHES))
+    if many < 1:
+        return Choice((), share)
+    part, wanted = whole / many, min(share, (fits - many * flying) / total) * whole / many
     draws = np.random.default_rng(SEED).random(many)
     found: list[list[int]] = []
     held = 0
@@ -71,21 +76,27 @@ def choose(survey: Survey, fits: int) -> Choice:
 
 def lot() -> pl.Expr:
     """A number per session, or row without one, that looks drawn at random."""
-    return pl.coalesce(pl.col("session_id").hash(seed=0), pl.struct("source", LINE).hash(seed=0))
+    # What is not known has a hash as well: the same for all rows.
+    named = pl.col("session_id").is_not_null()
+    return pl.when(named).then(pl.col("session_id").hash(seed=0)).otherwise(row_lot())
+
+
+def row_lot() -> pl.Expr:
+    """A number per row that looks drawn at random."""
+    return pl.struct("source", LINE).hash(seed=0)
 
 
 def belonging(rows: pl.DataFrame, choice: Choice) -> pl.DataFrame:
     """The rows of a request table that are looked at."""
-    drawn = lot() <= int(choice.share * (2**64 - 1))
+    drawn = row_lot() <= int(choice.share * (2**64 - 1))
     if not choice.stretches:
         return rows.filter(drawn)
     start = rows["start"]
-    lasting = pl.max_horizontal(pl.col("e2e_us").fill_null(0), pl.col("ttft_us").fill_null(0))
     lows, highs = (pl.Series(ends, dtype=pl.Int64) for ends in zip(*choice.stretches, strict=True))
     # Of the stretches that end after it starts, a row is in the first, or ends before that.
     next_ = highs.search_sorted(start.fill_null(0), side="right")
     begins = lows.extend_constant(None, 1).gather(next_)
-    inside = (pl.col("start") + lasting >= begins).fill_null(False)
+    inside = (pl.col("start") + lasting() >= begins).fill_null(False)
     if start.null_count():
         inside = pl.when(pl.col("start").is_null()).then(drawn).otherwise(inside)
     return rows.filter(inside)

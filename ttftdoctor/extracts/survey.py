@@ -27,7 +27,8 @@ class Survey:
 
     ``rows`` can be used, ``failed`` are those that the service failed or refused. ``known`` counts
     values by column. ``starts`` has ``bin`` and ``n``: how many rows start in each ``width``
-    seconds since 1970 (or since the log's zero). Instants are in microseconds.
+    seconds since 1970 (or since the log's zero). ``lasting`` is how long requests took together.
+    Instants and durations are in microseconds.
     """
 
     rows: int
@@ -36,8 +37,16 @@ class Survey:
     least_turn: int | None
     first_start: int | None
     last_start: int | None
+    lasting: int
     width: int
     starts: pl.DataFrame
+
+    @property
+    def in_flight(self) -> float:
+        """Requests in flight at once, on average: all of their time over that of the log."""
+        if self.first_start is None or self.last_start is None:
+            return 0.0
+        return self.lasting / max(self.last_start - self.first_start, SECOND_US)
 
     @property
     def order_known(self) -> bool:
@@ -60,6 +69,7 @@ class Survey:
                 _least(self.least_turn, other.least_turn),
                 _least(self.first_start, other.first_start),
                 _most(self.last_start, other.last_start),
+                self.lasting + other.lasting,
                 width,
                 _counted(starts),
             )
@@ -88,16 +98,22 @@ def survey_of(rows: pl.DataFrame) -> Survey:
             _int(turn.min()),
             _int(start.min()),
             _int(start.max()),
+            int(rows.select(lasting().sum()).item() or 0),
             WIDTHS[0],
             _counted(seconds),
         )
     )
 
 
+def lasting() -> pl.Expr:
+    """How long a request took, as far as that is known; microseconds."""
+    return pl.max_horizontal(pl.col("e2e_us").fill_null(0), pl.col("ttft_us").fill_null(0))
+
+
 def surveyed(parts: Iterable[Survey]) -> Survey:
     """The survey of any number of parts."""
     none = pl.DataFrame(schema={"bin": pl.Int64, "n": pl.Int64})
-    return reduce(Survey.plus, parts, Survey(0, 0, {}, None, None, None, WIDTHS[0], none))
+    return reduce(Survey.plus, parts, Survey(0, 0, {}, None, None, None, 0, WIDTHS[0], none))
 
 
 def _counted(bins: pl.DataFrame) -> pl.DataFrame:
@@ -118,7 +134,7 @@ def _no_finer(survey: Survey) -> Survey:
         if starts.height <= MOST_BINS or width == WIDTHS[-1]:
             return Survey(
                 survey.rows, survey.failed, survey.known, survey.least_turn, survey.first_start,
-                survey.last_start, width, starts,
+                survey.last_start, survey.lasting, width, starts,
             )  # fmt: skip
     raise AssertionError("the last width holds any log")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
+import numpy as np
 import polars as pl
 
 from ttftdoctor.diagnosis import Diagnosis, Extract, Population, RepeatedPrefix, Slice, Splits
@@ -95,14 +96,14 @@ class Whole:
             return tr(
                 "the log is larger than the memory given: causes, lines, ledger and gains are of "
                 "{n} requests, all that came in {stretches} stretches of its time; counts, tables "
-                "and tokens are of all {total}",
+                "and tokens are of all {total}; rows that are told twice were not looked for",
                 n=count(self.looked_at), stretches=count(len(self.choice.stretches)),
                 total=count(total),
             )  # fmt: skip
         return tr(
             "the log is larger than the memory given: causes, lines, ledger and gains are of {n} "
-            "requests, those of sessions drawn at random; counts, tables and tokens are of all "
-            "{total}",
+            "requests, drawn at random; counts, tables and tokens are of all {total}; rows that "
+            "are told twice were not looked for",
             n=count(self.looked_at), total=count(total),
         )  # fmt: skip
 
@@ -111,7 +112,12 @@ class Whole:
 
         Its mean TTFT stays that of the extract, of which the seconds are that causes are held by.
         """
-        return replace(e, splits=self._splits(e.splits, rows), repeated=self._repeated(e.repeated))
+        logged = rows.session_grade == "logged"
+        return replace(
+            e,
+            splits=self._splits(e.splits, rows),
+            repeated=self._repeated(e.repeated) if logged else self._alike(e.repeated),
+        )
 
     def of_all(self, made: Diagnosis, rows: Rows) -> Diagnosis:
         """The diagnosis of an extract as that of the log, of whose TTFT the gains are."""
@@ -173,8 +179,31 @@ class Whole:
             names = self.tally.names.get(split, {})
             found[f"by_{split}"] = _slices(self.tally.by(split), partial(_named, split, names))
         if not rows.cached_logged:
-            found = {name: _uncached(slices, getattr(some, name)) for name, slices in found.items()}
+            total = float(np.nansum(rows.inputs))
+            usual = float(np.nansum(rows.uncached)) / total if total else 1.0
+            found = {
+                name: _uncached(slices, getattr(some, name), usual)
+                for name, slices in found.items()
+            }
         return replace(some, **found)
+
+    def _alike(self, some: RepeatedPrefix) -> RepeatedPrefix:
+        """The tokens of the extract as many times as all prompts have those of its own.
+
+        Where no session is named, what repeats is known among the rows that were looked at only.
+        """
+        total = self.tally.sums["input_tokens"]
+        part = total / some.input_tokens if some.input_tokens else 1.0
+        wasted, bounds = some.prefill_seconds_wasted, some.bounds
+        return replace(
+            some,
+            input_tokens=total,
+            repeated_tokens=_scaled(some.repeated_tokens, part),
+            cached_tokens=_scaled(some.cached_tokens, part),
+            recomputed_tokens=_scaled(some.recomputed_tokens, part),
+            bounds=None if bounds is None else (round(bounds[0] * part), round(bounds[1] * part)),
+            prefill_seconds_wasted=None if wasted is None else wasted * part,
+        )
 
     def _repeated(self, some: RepeatedPrefix) -> RepeatedPrefix:
         """Tokens of all rows; seconds as many times those of the extract as tokens."""
@@ -212,6 +241,10 @@ def no_content() -> str:
         "the blocks of the prompts were not looked at, since the log is larger than the memory "
         "given; `ttftdoctor prefix` looks at nothing else"
     )
+
+
+def _scaled(value: int | None, part: float) -> int | None:
+    return None if value is None else round(value * part)
 
 
 def _named(split: str, names: Mapping[int, str], number: int) -> dict[str, Key]:
@@ -262,9 +295,11 @@ def _ratio(all_: Population, some: Population, name: str) -> float:
     return (getattr(all_, name) or 0.0) / (getattr(some, name) or 1.0) or 1.0
 
 
-def _uncached(slices: tuple[Slice, ...], some: tuple[Slice, ...]) -> tuple[Slice, ...]:
+def _uncached(
+    slices: tuple[Slice, ...], some: tuple[Slice, ...], usual: float
+) -> tuple[Slice, ...]:
     """The slices with the part of the input uncached that it is in the extract, where the log
-    does not count cached tokens.
+    does not count cached tokens; the ``usual`` part, where the extract has no such rows.
     """
     part = {
         tuple(one.key.items()): one.uncached_p50 / one.input_p50
@@ -272,7 +307,7 @@ def _uncached(slices: tuple[Slice, ...], some: tuple[Slice, ...]) -> tuple[Slice
         if one.uncached_p50 is not None and one.input_p50
     }
     return tuple(
-        replace(one, uncached_p50=part.get(tuple(one.key.items()), 1.0) * one.input_p50)
+        replace(one, uncached_p50=part.get(tuple(one.key.items()), usual) * one.input_p50)
         if one.input_p50 is not None
         else one
         for one in slices
