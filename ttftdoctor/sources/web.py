@@ -36,6 +36,8 @@ class _Redirect(urllib.request.HTTPRedirectHandler):
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
     ) -> urllib.request.Request | None:
         if scheme_of(newurl) not in WEB or (req.type == "https" and scheme_of(newurl) != "https"):
+            if fp is not None:
+                fp.close()  # nobody else would
             raise InputError(
                 "the server sends us on to an address that is not safe",
                 where=shown(req.full_url),
