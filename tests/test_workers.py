@@ -110,7 +110,12 @@ def test_a_log_is_the_same_in_pieces(name: str, data: st.DataObject) -> None:
     )  # fmt: skip
 
 
-def test_lines_that_were_sent_are_read_like_those_of_a_file() -> None:
+@pytest.mark.parametrize("at_once", [1, 40_000, 10**9])
+def test_lines_that_were_sent_are_read_like_those_of_a_file(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of a block are read at once: a packed file is one block, of any size."""
+    monkeypatch.setattr(workers, "CHUNK_BYTES", at_once)
     plain = plain_of(PEAK)
     values = PEAK.read_bytes().removesuffix(b"\n").split(b"\n")
     blocks = [0 if at < 1000 else 7 for at in range(len(values))]

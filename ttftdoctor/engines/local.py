@@ -114,11 +114,8 @@ def _gathered(
 
 
 def _chosen(log: Log, only: Only, spool: Spool, wanted: Spool) -> Log:
-    """Put the rows that are wanted into a spool of their own; the log, with what is said of them.
-
-    A row takes as much memory as before, so that as many fit.
-    """
-    wanted.fits, wanted.left_out = spool.fits, spool.left_out
+    """Put the rows that are wanted into a spool of their own; the log and what is said of them."""
+    wanted.left_out = spool.left_out
     clock = clocked(clock_of(rows) for rows in spool.starts())
     found = learned(_each(spool, nothing_carried, partial(learn, clock=clock), _order(clock)))
     rule = rule_of(found, clock, only, log.inputs, content=spool.left_out)

@@ -21,7 +21,7 @@ from ttftdoctor.errors import InputError
 from ttftdoctor.extracts.facts import nothing_carried
 from ttftdoctor.extracts.gather import gather
 from ttftdoctor.extracts.spool import LEFT_OUT, bytes_of
-from ttftdoctor.extracts.stretches import Choice
+from ttftdoctor.extracts.stretches import Choice, lot
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.extracts.tally import HELD, Manner, Tally, tallied
 from ttftdoctor.intake import Log, read_log
@@ -32,7 +32,7 @@ from ttftdoctor.language import Language, speaking
 from ttftdoctor.mapping.manner import Manner as Reading
 from ttftdoctor.mapping.manner import reading_so
 from ttftdoctor.readers import Clock, Options
-from ttftdoctor.sources import Head, Shape, Source
+from ttftdoctor.sources import CHUNK_BYTES, Head, Shape, Source
 from ttftdoctor.sources.known import Known, KnownRows, bytes_between
 from ttftdoctor.table import LINE
 
@@ -121,18 +121,38 @@ def read(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch
     (``value``), in order.
     """
     with reading_so(job.reading), speaking(job.language):
-        for file, block, data in _pieces(batches):
-            if data is None:
-                yield from _whole(file, job)
+        piece: _Piece | None = None  # lines of which more may come
+        for batch in batches:
+            rows = _frame(batch)
+            if "end" in rows.columns:
+                for file, block, end in rows.select("file", "block", "end").iter_rows():
+                    yield from _named(file, block, end, job)
                 continue
-            plain = job.plain[file]
-            if plain.head.shape is Shape.PARQUET:
-                assert not isinstance(data, bytes)
-                yield from _some_rows(file, plain, *data)
-                continue
-            held = data if isinstance(data, bytes) else bytes_between(plain.path, *data)
-            del data
-            yield from _part(file, block, held, plain)
+            runs = rows.with_columns(pl.struct("file", "block").rle_id().alias("run"))
+            for part in runs.partition_by("run", maintain_order=True):
+                file, block = part["file"][0], part["block"][0]
+                if piece is not None and (piece.file, piece.block) != (file, block):
+                    yield from piece.done()
+                    piece = None
+                piece = piece or _Piece(job.plain[file], file, block)
+                yield from piece.add(part["value"].to_list())
+        if piece is not None:
+            yield from piece.done()
+
+
+def _named(file: int, block: int, end: int, job: Job) -> Iterator[pa.RecordBatch]:
+    """Read a piece that lies where the worker can open it."""
+    if end < 0:
+        yield from _whole(file, job)
+        return
+    plain = job.plain[file]
+    piece = _Piece(plain, file, block)
+    if plain.head.shape is Shape.PARQUET:
+        with closing(KnownRows(plain.path, plain.head, block, end - block)) as source:
+            yield from piece.take(source, end - block)
+    else:
+        yield from piece.take_lines(bytes_between(plain.path, block, end))
+    yield from piece.done()
 
 
 def read_table(
@@ -150,9 +170,8 @@ def read_table(
             rows.write_parquet(data, compression="uncompressed", statistics=False)
             data.seek(0)
             with closing(Source(plain.path, given=data)) as source:
-                yield from piece.take(source, piece.report.lines)
-            piece.report.lines += rows.height
-        yield piece.note()
+                yield from piece.take(source, rows.height)
+        yield from piece.done()
 
 
 def _table_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
@@ -166,30 +185,6 @@ def _table_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
         yield pl.concat(held)
 
 
-def _pieces(
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[tuple[int, int, bytes | tuple[int, int] | None]]:
-    """Each piece's file and number, with its bytes, or where they lie."""
-    held: list[bytes] = []
-    of: tuple[int, int] | None = None
-    for batch in batches:
-        rows = _frame(batch)
-        if "end" in rows.columns:
-            for file, block, end in rows.select("file", "block", "end").iter_rows():
-                yield file, block, None if end < 0 else (block, end)
-            continue
-        runs = rows.with_columns(pl.struct("file", "block").rle_id().alias("run"))
-        for part in runs.partition_by("run", maintain_order=True):
-            this = part["file"][0], part["block"][0]
-            if of is not None and this != of:
-                yield *of, b"\n".join(held)
-                held = []
-            of = this
-            held.extend(part["value"].to_list())
-    if of is not None:
-        yield *of, b"\n".join(held)
-
-
 class _Piece:
     """A piece of a file that is read in pieces, and the report of it."""
 
@@ -201,9 +196,33 @@ class _Piece:
         self.report = Report(clock=self.options.clock)
         self._surveys: list[Survey] = []
         self._rows = 0
+        self._held: list[bytes] = []
+        self._bytes = 0
 
-    def take(self, source: Source, before: int = 0) -> Iterator[pa.RecordBatch]:
-        """Rows of a source, of whose lines so many of the piece come ``before``."""
+    def add(self, lines: list[bytes]) -> Iterator[pa.RecordBatch]:
+        """Take the next lines; they are read when there are enough of them."""
+        self._held += lines
+        self._bytes += sum(map(len, lines))
+        if self._bytes >= CHUNK_BYTES:
+            yield from self._read_held()
+
+    def _read_held(self) -> Iterator[pa.RecordBatch]:
+        # Each ends, the last one as well, or an empty one would not be counted.
+        data = b"".join(line + b"\n" for line in self._held)
+        self._held, self._bytes = [], 0
+        yield from self.take_lines(data)
+
+    def take_lines(self, data: bytes) -> Iterator[pa.RecordBatch]:
+        """Rows of the next lines of the piece."""
+        lines = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
+        with closing(Known(self.plain.path, self.plain.head, data)) as source:
+            del data
+            yield from self.take(source, lines)
+
+    def take(self, source: Source, lines: int) -> Iterator[pa.RecordBatch]:
+        """Rows of a source, which has the next so many lines of the piece."""
+        before = self.report.lines
+        self.report.lines += lines
         part = Part(source, self.reader, self.plain.evidence, [None])
         for chunk in source.chunks(self.plan.schema, numbers=self.plan.numbers):
             moved = (
@@ -228,27 +247,12 @@ class _Piece:
         ):
             mine.update(dict.fromkeys(said))
 
-    def note(self) -> pa.RecordBatch:
-        """The report, when all is read."""
+    def done(self) -> Iterator[pa.RecordBatch]:
+        """What is still to be read, and the report, when all has come."""
+        if self._held:
+            yield from self._read_held()
         self.report.survey = surveyed(self._surveys)
-        return _note(self.file, self.block, self.report)
-
-
-def _part(file: int, block: int, data: bytes, plain: Plain) -> Iterator[pa.RecordBatch]:
-    piece = _Piece(plain, file, block)
-    piece.report.lines = data.count(b"\n") + (bool(data) and not data.endswith(b"\n"))
-    with closing(Known(plain.path, plain.head, data)) as source:
-        del data
-        yield from piece.take(source)
-    yield piece.note()
-
-
-def _some_rows(file: int, plain: Plain, first: int, end: int) -> Iterator[pa.RecordBatch]:
-    piece = _Piece(plain, file, first)
-    piece.report.lines = end - first
-    with closing(KnownRows(plain.path, plain.head, first, end - first)) as source:
-        yield from piece.take(source)
-    yield piece.note()
+        yield _note(self.file, self.block, self.report)
 
 
 def _whole(file: int, job: Job) -> Iterator[pa.RecordBatch]:
@@ -402,14 +406,12 @@ def _frame(batch: pa.Table | pa.RecordBatch) -> pl.DataFrame:
 
 def _placed(rows: pl.DataFrame, file: int, block: int, before: int) -> Iterator[pa.RecordBatch]:
     at = pl.int_range(before, before + rows.height, dtype=pl.Int64, eager=True)
-    place = pl.struct("file", "block", "at").hash(seed=0)
-    named = pl.col("session_id").is_not_null()
-    lot = pl.when(named).then(pl.col("session_id").hash(seed=0)).otherwise(place)
+    key = lot(pl.struct("file", "block", "at").hash(seed=0))
     rows = rows.with_columns(
         pl.lit(file, dtype=pl.Int64).alias("file"),
         pl.lit(block, dtype=pl.Int64).alias("block"),
         at.alias("at"),
-    ).with_columns(lot.reinterpret(signed=True).alias("key"))
+    ).with_columns(key.reinterpret(signed=True).alias("key"))
     yield from _batches(rows)
 
 

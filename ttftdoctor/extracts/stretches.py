@@ -74,16 +74,17 @@ def choose(survey: Survey, fits: int) -> Choice:
     return Choice(tuple((low * unit, high * unit) for low, high in found), share)
 
 
-def lot() -> pl.Expr:
-    """A number per session, or row without one, that looks drawn at random."""
-    # What is not known has a hash as well: the same for all rows.
-    named = pl.col("session_id").is_not_null()
-    return pl.when(named).then(pl.col("session_id").hash(seed=0)).otherwise(row_lot())
-
-
 def row_lot() -> pl.Expr:
     """A number per row that looks drawn at random."""
     return pl.struct("source", LINE).hash(seed=0)
+
+
+def lot(row: pl.Expr | None = None) -> pl.Expr:
+    """The same per session; of a row without one that of the ``row``."""
+    # What is not known has a hash as well: the same for all rows.
+    named = pl.col("session_id").is_not_null()
+    alone = row_lot() if row is None else row
+    return pl.when(named).then(pl.col("session_id").hash(seed=0)).otherwise(alone)
 
 
 def belonging(rows: pl.DataFrame, choice: Choice) -> pl.DataFrame:
