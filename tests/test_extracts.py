@@ -41,6 +41,7 @@ from ttftdoctor.measure.rows import Around, prepare
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
 from ttftdoctor.table import FACTS, LINE
+from ttftdoctor.units import seconds as ttftdoctor_seconds
 
 PEAK = SAMPLES / "peak_hour.jsonl"
 MIB = 2**20
@@ -306,6 +307,18 @@ def test_gains_are_of_the_mean_that_is_shown() -> None:
         assert gain["ttft_mean_s"] == pytest.approx(mean * (1 - gain["gain_share"]), rel=0.02)
     for one in some["splits"]["by_turn"]:
         assert one["uncached_p50"] <= one["input_p50"] * 1.001
+
+
+def test_the_page_of_an_extract_has_its_charts_and_one_mean_a_sentence() -> None:
+    taken = take(Asked((str(PEAK),), budget=small(900)))
+    made, _ = study(taken.log, "log", Settings(), whole=taken.whole)
+    assert set(made.charts.spreads) >= {"today", *(gain.id for gain in made.remedies)}
+    (primary,) = [one for one in made.causes if one.status == "primary"]
+    assert primary.seconds is not None
+    assert primary.share_of_ttft is not None
+    page = ttftdoctor.to_html(made)
+    shown = ttftdoctor_seconds(primary.seconds / primary.share_of_ttft)
+    assert f"of {shown}" in page
 
 
 def test_rows_add_up_and_the_files_are_gone(

@@ -10,7 +10,16 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from ttftdoctor import catalog
-from ttftdoctor.diagnosis import NOT_CHOSEN, Diagnosis, Finding, Floor, Gain, Slo, Verdict
+from ttftdoctor.diagnosis import (
+    NOT_CHOSEN,
+    Diagnosis,
+    Finding,
+    Floor,
+    Gain,
+    Population,
+    Slo,
+    Verdict,
+)
 from ttftdoctor.errors import UsageError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.examine import Examined, examine
@@ -79,10 +88,15 @@ def study(
             around=None if whole is None else whole.around,
         )  # fmt: skip
         said: tuple[str, ...] = ()
+        population = examined.evidence.population
         if whole is not None:
             said = whole.warnings(examined.evidence)
-            evidence = whole.evidence(examined.evidence, examined.rows)
-            examined = replace(examined, evidence=evidence)
+            part, population = population, whole.population(population, examined.rows)
+            examined = replace(
+                examined,
+                evidence=whole.evidence(examined.evidence, examined.rows),
+                replay=whole.served(examined.replay, part, population),
+            )
         ((till, prefix),) = later
         verdict, findings = decide(examined.evidence, catalog.causes())
         verdict = replace(
@@ -91,14 +105,15 @@ def study(
             experiment=filled(verdict.experiment, named),
         )
         findings = _with_rows(log, examined, findings)
-        diagnosis = _assemble(log, examined, verdict, findings, settings, slo_ttft_s, machine, till)
+        diagnosis = _assemble(
+            log, examined, population, verdict, findings, settings, slo_ttft_s, machine, till
+        )
         diagnosis = replace(
             diagnosis,
             prefix=prefix.result(),
             warnings=(*said, *diagnosis.warnings),
+            extract=None if whole is None else whole.extract(),
         )
-        if whole is not None:
-            diagnosis = whole.of_all(diagnosis, examined.rows)
     if draw:
         from ttftdoctor.pages.pictures import complete
 
@@ -126,6 +141,7 @@ def _unread(log: Log) -> str | None:
 def _assemble(
     log: Log,
     examined: Examined,
+    population: Population,
     verdict: Verdict,
     findings: Sequence[Finding],
     settings: Settings,
@@ -145,9 +161,11 @@ def _assemble(
     return Diagnosis(
         version=tool_version(),
         inputs=log.inputs,
-        population=e.population,
+        population=population,
         evidence=grades,
-        verdict=replace(verdict, experiment=expecting(verdict.experiment, remedies, e.mean)),
+        verdict=replace(
+            verdict, experiment=expecting(verdict.experiment, remedies, population.ttft_mean_s)
+        ),
         causes=tuple(findings),
         ledger=e.ledger,
         splits=e.splits,

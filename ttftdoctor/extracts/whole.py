@@ -10,12 +10,13 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from ttftdoctor.diagnosis import Diagnosis, Extract, Population, RepeatedPrefix, Slice, Splits
+from ttftdoctor.diagnosis import Extract, Population, RepeatedPrefix, Slice, Splits
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.extracts.stretches import Choice
 from ttftdoctor.extracts.survey import Survey
 from ttftdoctor.extracts.tally import FIGURES, NAMED, Tally, quantiles
 from ttftdoctor.language import tr
+from ttftdoctor.measure.replay import Replay
 from ttftdoctor.measure.rows import Around, Rows
 from ttftdoctor.measure.splits import MOST_GROUPS, WIDTH, key_of
 from ttftdoctor.units import count, seconds
@@ -119,28 +120,21 @@ class Whole:
             repeated=self._repeated(e.repeated) if logged else self._alike(e.repeated),
         )
 
-    def of_all(self, made: Diagnosis, rows: Rows) -> Diagnosis:
-        """The diagnosis of an extract as that of the log, of whose TTFT the gains are."""
-        population = self._population(made.population, rows)
-        figures = {name: _ratio(population, made.population, name) for name in _LEVELS}
-        gains = tuple(
-            replace(
-                gain,
-                **{
-                    name: value * ratio
-                    for name, ratio in figures.items()
-                    if (value := getattr(gain, name)) is not None
-                },
-            )
-            for gain in made.remedies
-        )
-        return replace(made, population=population, remedies=gains, extract=self.extract())
+    @staticmethod
+    def served(some: Replay | None, part: Population, all_: Population) -> Replay | None:
+        """The model of the servers, its figures scaled from the part looked at to all requests."""
+        if some is None:
+            return None
+        ratios = (_ratio(all_, part, name) for name in _LEVELS)
+        mean, p50, p95 = (one * ratio for one, ratio in zip(some.scale, ratios, strict=True))
+        return replace(some, scale=(mean, p50, p95), tried={})
 
     def _mean(self) -> float | None:
         with_ttft = self.tally.sums["with_ttft"]
         return self.tally.sums["ttft_us"] / with_ttft / 1e6 if with_ttft else None
 
-    def _population(self, one: Population, rows: Rows) -> Population:
+    def population(self, one: Population, rows: Rows) -> Population:
+        """Who was measured, of the whole log; ``one`` is that of the extract."""
         sums, dated = self.tally.sums, (self.survey.first_start or 0) > 10**14
         first, last = self.survey.first_start, self.survey.last_start
         logged = rows.session_grade == "logged"

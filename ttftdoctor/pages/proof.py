@@ -68,11 +68,12 @@ def proof(d: Diagnosis) -> list[Proof]:
 
 def _size(d: Diagnosis, finding: Finding | None) -> list[Proof]:
     """What the cause takes of the mean TTFT."""
-    if finding is None or not finding.seconds or finding.share_of_ttft is None:
+    if finding is None or not finding.seconds or not finding.share_of_ttft:
         return []
     if finding.share_of_ttft >= 0.995:
         return []  # the number itself is wrong: its share says nothing
-    mean = seconds(d.population.ttft_mean_s)
+    # That of which it is this share: an extract has a mean of its own.
+    mean = seconds(finding.seconds / finding.share_of_ttft)
     part = tr("of the mean TTFT: {value} of {mean}", value=seconds(finding.seconds), mean=mean)
     return [Proof(share(finding.share_of_ttft), part)]
 
