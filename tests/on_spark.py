@@ -16,6 +16,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from prompting import numbered
 from reading import SAMPLES
 from spark_cluster import Cluster, available, cluster
 from typer.testing import CliRunner
@@ -26,6 +27,7 @@ if (why := available()) is not None:
 from pyspark.sql import SparkSession
 
 import ttftdoctor
+from ttftdoctor import simulator
 from ttftdoctor.cli import app
 from ttftdoctor.engines import Asked, local, spark
 from ttftdoctor.errors import InputError, TTFTDoctorError, UnknownFormat
@@ -98,6 +100,27 @@ def test_a_log_larger_than_memory() -> None:
     """Sessions meet in the shuffle; counts, tables and the extract are those of one machine."""
     found = as_on_one_machine(PEAK, rows=900)
     assert found["extract"]["requests"] < found["extract"]["of"]
+
+
+@pytest.mark.usefixtures("session", "in_pieces")
+@pytest.mark.parametrize("kind", ["kept", "by_source", "made", "sessions"])
+def test_blocks_of_prompts(tmp_path: Path, kind: Any) -> None:
+    """Each block was first seen by one request, whichever worker read it; a head by all of them."""
+    if kind == "sessions":
+        logs = [tmp_path / "log.jsonl"]
+        run = simulator.serve(simulator.load("eviction_expiry"), seed=0)
+        simulator.write_log(run, str(logs[0]), "blocks")
+    else:
+        logs = numbered(tmp_path, kind, 2, 500)
+    found = as_on_one_machine(*logs, rows=400)
+    assert found["extract"]["requests"] < found["extract"]["of"]
+    whole = document(local, *map(str, logs))["repeated_prefix"]
+    mine = found["repeated_prefix"]
+    assert mine["grade"] == "content"
+    assert [mine[name] for name in FIGURES] == [whole[name] for name in FIGURES]
+
+
+FIGURES = ("input_tokens", "repeated_tokens", "cached_tokens", "recomputed_tokens", "bounds")
 
 
 @pytest.mark.usefixtures("session", "in_pieces")

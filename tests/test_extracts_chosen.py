@@ -226,7 +226,7 @@ def test_every_choice_is_that_of_all_rows_at_hand(
 
 def learned_of(log: Log) -> tuple[pl.DataFrame, Rule]:
     """All rows of a log, and the rule of an expression that asks for everything."""
-    rows = pl.concat([log.requests, log.failed]).drop(spools.LEFT_OUT)
+    rows = pl.concat([log.requests, log.failed]).drop("prefix_blocks")
     clock = clock_of(rows)
     only = Only(
         stamp(30_000), stamp(150_000), "turn > 1 or repeated > p60 or moved or ttft < median"

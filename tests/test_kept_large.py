@@ -101,14 +101,10 @@ def test_a_log_that_fits_is_kept_by_whoever_asked(tmp_path: Path) -> None:
     assert not state.exists()
 
 
-def test_a_state_without_blocks_says_so(tmp_path: Path) -> None:
-    state = tmp_path / "one.state"
-    taken = take(small(str(SAMPLES / "mooncake.jsonl"), rows=20), None, str(state))
-    assert any("the state has no blocks" in text for text in taken.log.warnings)
-    assert pl.read_parquet(state)["prefix_blocks"].null_count() == len(pl.read_parquet(state))
-    assert any("the state has no blocks" in text for text in read_log([str(state)]).warnings)
-    part = take(small(str(SAMPLES / "mooncake.jsonl"), rows=20), Only(where="input > p95"))
-    assert any("blocks of the prompts were not looked at" in text for text in part.log.warnings)
+def test_a_state_has_the_blocks_of_prompts(tmp_path: Path) -> None:
+    state, path = tmp_path / "one.state", str(SAMPLES / "mooncake.jsonl")
+    take(small(path, rows=20), None, str(state))
+    assert_frame_equal(read_log([str(state)]).requests, read_log([path]).requests)
 
 
 def test_a_state_that_cannot_be_written_says_so(files: list[str], tmp_path: Path) -> None:

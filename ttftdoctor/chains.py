@@ -57,6 +57,21 @@ def chained(frame: pl.DataFrame, column: str) -> tuple[pl.DataFrame, bool]:
     return frame.with_columns((blocks if kept else sums(blocks)).alias("prefix_blocks")), kept
 
 
+def believable() -> pl.Expr:
+    """Whether the blocks of a request are those of its prompt.
+
+    Of columns ``prefix_blocks``, ``block_tokens`` and ``input_tokens``: false where one of them is
+    missing, and where there are far more blocks than the prompt's length has room for.
+    """
+    blocks = pl.col("prefix_blocks").list.len().cast(pl.Float64) * pl.col("block_tokens")
+    return (
+        (pl.col("block_tokens") > 0).fill_null(False)
+        & (pl.col("input_tokens") > 0).fill_null(False)
+        # The size of a block may be a mean, so a little too many may be right.
+        & (blocks <= 1.5 * pl.col("input_tokens") + pl.col("block_tokens")).fill_null(False)
+    )
+
+
 def chain(blocks: pl.Series) -> bool:
     """Whether each id of the lists always comes after the same id, or always first.
 

@@ -78,6 +78,10 @@ FACTS: Final[dict[str, Any]] = {
     "before_replica": pl.String,
 }
 
+#: What a prompt owes to all those before it, for rows that are not all there: its first block, and
+#: how many of its tokens are in blocks that an earlier request had.
+PROMPT_FACTS: Final[dict[str, Any]] = {"first_block": pl.UInt64, "seen_tokens": pl.Int64}
+
 #: Columns by which rows may be grouped to find a sick part of a healthy fleet.
 SCOPE_COLUMNS: Final = ("model", "tenant", "route", "replica", "version")
 

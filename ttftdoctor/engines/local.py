@@ -31,12 +31,12 @@ from ttftdoctor.extracts.chosen import (
 )
 from ttftdoctor.extracts.facts import nothing_carried
 from ttftdoctor.extracts.gather import Gathered, gather, in_order, with_facts
-from ttftdoctor.extracts.spool import Spool, place
+from ttftdoctor.extracts.prompts import place
+from ttftdoctor.extracts.spool import Spool
 from ttftdoctor.extracts.stretches import Choice, choose
 from ttftdoctor.extracts.tally import Manner, Tally, tallied
-from ttftdoctor.extracts.whole import Whole, no_content
+from ttftdoctor.extracts.whole import Whole
 from ttftdoctor.intake import Log, keep, read_log
-from ttftdoctor.language import tr
 from ttftdoctor.sources import side_by_side
 from ttftdoctor.table import REJECT
 
@@ -90,16 +90,20 @@ def take(asked: Asked, only: Only | None = None, state: str | None = None) -> Ta
 
 def _extracted(log: Log, spool: Spool, state: str | None) -> Taken:
     if state is not None:
-        log = _saved(log, spool, state)
+        keep(log, state, spool.in_order(spool.at_once(AT_ONCE, long=True)))
     survey = spool.survey()
-    choice, manner = choose(survey, spool.room()), Manner.of(survey)
+    # Where no session is named they are looked for by the blocks of the prompts.
+    long = spool.content and not survey.covered("session_id")
+    choice, manner = choose(survey, spool.room(long=long)), Manner.of(survey)
+    spool.look(manner.order_known, len(log.inputs))
     step = partial(_gathered, manner=manner, choice=choice, spool=spool)
     order = pl.col("start") if manner.order_known else place()
-    tally = tallied(_each(spool, nothing_carried, step, order))
-    requests = in_order(spool.kept("requests"), with_facts(log.requests.schema))
+    tally = tallied(_each(spool, nothing_carried, step, order, long=long))
+    schema = with_facts(log.requests.schema, content=spool.way is not None)
+    requests = in_order(spool.kept("requests"), schema)
     failed = in_order(spool.kept("failed"), log.failed.schema)
     found = replace(log, requests=requests, failed=failed)
-    return Taken(found, Whole(survey, tally, choice, requests.height, spool.left_out))
+    return Taken(found, Whole(survey, tally, choice, requests.height, spool.way))
 
 
 def _gathered(
@@ -115,10 +119,9 @@ def _gathered(
 
 def _chosen(log: Log, only: Only, spool: Spool, wanted: Spool) -> Log:
     """Put the rows that are wanted into a spool of their own; the log and what is said of them."""
-    wanted.left_out = spool.left_out
     clock = clocked(clock_of(rows) for rows in spool.starts())
     found = learned(_each(spool, nothing_carried, partial(learn, clock=clock), _order(clock)))
-    rule = rule_of(found, clock, only, log.inputs, content=spool.left_out)
+    rule = rule_of(found, clock, only, log.inputs, content=spool.content)
     if rule.shares:
         step = partial(values_of, rule=rule)
         rule = valued(rule, _each(spool, nothing_carried, step, _order(clock), CHOSEN_AT_ONCE))
@@ -139,8 +142,9 @@ def _put(spool: Spool, wanted: Spool, rule: Rule) -> Report:
         return part.report, carry
 
     part = AT_ONCE if rule.where is None else CHOSEN_AT_ONCE
-    report = reported(_each(spool, nothing_before, step, _order(rule.clock), part))
-    wanted.spilling = report.wanted > wanted.fits
+    pieces = _each(spool, nothing_before, step, _order(rule.clock), part, long=spool.content)
+    report = reported(pieces)
+    wanted.spilling = wanted.too_large(report.wanted)
     return report
 
 
@@ -150,8 +154,13 @@ def _each(
     step: Callable[[pl.DataFrame, C], tuple[T, C]],
     order: pl.Expr,
     part: int = AT_ONCE,
+    *,
+    long: bool = False,
 ) -> Iterator[T]:
-    """What a step makes of each piece of the rows, with what it carries from piece to piece."""
+    """What a step makes of each piece of the rows, with what it carries from piece to piece.
+
+    ``long``: the pieces have the blocks of the prompts.
+    """
 
     def work(pieces: Iterator[pl.DataFrame]) -> list[T]:
         carry, parts = begin(), []
@@ -160,7 +169,8 @@ def _each(
             parts.append(part)
         return parts
 
-    for parts in side_by_side(work, spool.buckets(_at_once(spool, part), order), WORKERS):
+    pieces = spool.buckets(spool.at_once(part, long=long), order, long=long)
+    for parts in side_by_side(work, pieces, WORKERS):
         yield from parts
 
 
@@ -169,31 +179,16 @@ def _order(clock: Clock) -> pl.Expr:
     return clock.expr if clock.order_known else place()
 
 
-def _at_once(spool: Spool, part: int = AT_ONCE) -> int:
-    return max(spool.fits // part, 1)
-
-
 def _held(log: Log, spool: Spool) -> Log:
     """The log with all rows of a spool."""
-    rows = [piece for pieces in spool.buckets(_at_once(spool)) for piece in pieces]
+    most = spool.at_once(AT_ONCE, long=True)
+    rows = [piece for pieces in spool.buckets(most, long=True) for piece in pieces]
     good = pl.col(REJECT).is_null()
     return replace(
         log,
         requests=in_order([some.filter(good) for some in rows], log.requests.schema),
         failed=in_order([some.filter(~good) for some in rows], log.failed.schema),
-        warnings=(*log.warnings, *((no_content(),) if spool.left_out else ())),
     )
-
-
-def _saved(log: Log, spool: Spool, state: str) -> Log:
-    """Keep all rows of a spool; the log says what is not kept of it."""
-    if spool.left_out:
-        text = tr(
-            "the state has no blocks of the prompts: the log was larger than the memory given"
-        )
-        log = replace(log, warnings=(*log.warnings, text))
-    keep(log, state, spool.in_order(_at_once(spool)))
-    return log
 
 
 def budget_of(budget: Budget | None) -> Budget:

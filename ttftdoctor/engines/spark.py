@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,10 @@ from ttftdoctor.engines.workers import (
     PLACES,
     RANGE_BYTES,
     RANGE_ROWS,
+    REFERENCES,
+    REFERRING,
     ROWS,
+    WHO,
     Job,
     Plain,
     Report,
@@ -41,12 +44,14 @@ from ttftdoctor.engines.workers import (
     placed,
     read,
     read_table,
+    references,
     tallies_in,
     unpacked,
 )
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
 from ttftdoctor.extracts import Budget
 from ttftdoctor.extracts.gather import in_order, with_facts
+from ttftdoctor.extracts.prompts import LONG, WAYS, Way
 from ttftdoctor.extracts.stretches import choose
 from ttftdoctor.extracts.survey import Survey, surveyed
 from ttftdoctor.extracts.tally import Manner, tallied
@@ -186,6 +191,7 @@ class _Work:
         self._plainly: dict[int, Plain] = {}
         self._measured: set[str] = set()
         self._rows: DataFrame | None = None
+        self._kept: list[DataFrame] = []
 
     # ------------------------------------------------------------------- what is read
 
@@ -247,14 +253,19 @@ class _Work:
         self._keep(table.mapInArrow(work, _ddl(ROWS)))
 
     def _keep(self, rows: DataFrame) -> None:
+        self._rows = self._held(rows)
+
+    def _held(self, table: DataFrame) -> DataFrame:
+        """The same, worked out once and kept by the cluster until the run is over."""
         from pyspark import StorageLevel
 
-        self._rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        self._kept.append(table.persist(StorageLevel.MEMORY_AND_DISK))
+        return self._kept[-1]
 
     def close(self) -> None:
-        """Let the cluster forget the rows."""
-        if self._rows is not None:
-            self._rows.unpersist()
+        """Let the cluster forget what it kept."""
+        for table in self._kept:
+            table.unpersist()
 
     def _plain(self, path: str, given: BytesIO | None, *, whole: bool = False) -> Plain | None:
         """How a file is read in pieces; None if it cannot be.
@@ -369,9 +380,12 @@ class _Work:
         held = sum(one.bytes for one in every)
         if survey.rows <= budget.fits and held <= budget.held:
             return Taken(self._together(reports, self._collected(lines)))
-        slim = sum(one.slim for one in every)
-        room = budget.room(slim, survey.rows + survey.failed)
-        return self._extracted(reports, survey, lines, room)
+        # Where no session is named they are looked for by the blocks of the prompts.
+        content = survey.known.get("prefix_blocks", 0) > 0
+        long = content and not survey.covered("session_id")
+        size = held if long else sum(one.slim for one in every)
+        room = budget.room(size, survey.rows + survey.failed)
+        return self._extracted(reports, survey, lines, room, content=content, long=long)
 
     def _collected(self, lines: dict[tuple[int, int], int]) -> dict[int, pl.DataFrame]:
         """The rows of each file in the order in which they were read."""
@@ -440,6 +454,9 @@ class _Work:
         survey: Survey,
         lines: dict[tuple[int, int], int],
         fits: int,
+        *,
+        content: bool,
+        long: bool,
     ) -> Taken:
         assert self._rows is not None
         log = self._together(reports, {})
@@ -452,21 +469,54 @@ class _Work:
         order = ["file", "source", "block", LINE]
         tasks = min(max(-(-(survey.rows + survey.failed) // TASK_ROWS), 1), MOST_TASKS)
         work = partial(gathered, manner=turns, choice=choice, sources=sources, lines=lines)
+        rows = self._rows.filter(f"{NOTE} is null").drop(NOTE, *(() if long else LONG))
+        way = None
+        if content:
+            refer = partial(references, order_known=turns.order_known, sources=sources, lines=lines)
+            new, way = self._first_to_have(refer, many)
+            rows = rows if new is None else rows.join(new, [*WHO], "left")
         gathering = (
-            self._rows.filter(f"{NOTE} is null")
-            .drop(NOTE)
-            .repartition(tasks, "key")
+            rows.repartition(tasks, "key")
             .sortWithinPartitions("key", *(_in_time() if turns.order_known else ()), *order)
             .mapInArrow(work, _ddl(PARCEL))
         )
         table = gathering.toArrow()
         tally = tallied(tallies_in(table))
         schema = pl.Schema(COLUMNS)
-        requests = in_order(unpacked(table, "requests"), with_facts(schema))
+        with_all = with_facts(schema, content=way is not None)
+        requests = in_order(unpacked(table, "requests"), with_all)
         failed = in_order(unpacked(table, "failed"), schema)
-        blocks = survey.known.get("prefix_blocks", 0) > 0
         found = replace(log, requests=requests, failed=failed)
-        return Taken(found, Whole(survey, tally, choice, requests.height, blocks))
+        return Taken(found, Whole(survey, tally, choice, requests.height, way))
+
+    def _first_to_have(
+        self, refer: Callable[..., Iterator[pa.RecordBatch]], inputs: int
+    ) -> tuple[DataFrame | None, Way | None]:
+        """How many blocks of prompts each row was the first to have, and what ids stand for.
+
+        Spark brings the references to a block together; before that each task sends one of them.
+        """
+        from pyspark.sql import functions as f
+
+        assert self._rows is not None
+        rows = self._rows.filter(f"{NOTE} is null and {REJECT} is null and blocks > 0")
+        rows = rows.select(*REFERRING)
+        if rows.isEmpty():
+            return None, None
+        for way in WAYS:
+            if way == "by_source" and inputs < 2:
+                continue
+            found = rows.mapInArrow(partial(refer, way=way), _ddl(REFERENCES))
+            first = found.groupBy("id").agg(
+                f.min("least").alias("least"),
+                f.max("most").alias("most"),
+                f.min(f.struct("start", "place", *WHO)).alias("first"),
+            )
+            first = self._held(first)
+            if first.filter("least <> most").isEmpty():
+                who = [f.col(f"first.{name}").alias(name) for name in WHO]
+                return first.groupBy(*who).agg(f.count("*").alias("new")), way
+        return None, None
 
 
 def _in_pieces(source: Source, parts: list[Part], whole: bool, given: bool) -> bool:

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -20,7 +21,16 @@ from ttftdoctor import catalog
 from ttftdoctor.errors import InputError
 from ttftdoctor.extracts.facts import nothing_carried
 from ttftdoctor.extracts.gather import gather
-from ttftdoctor.extracts.spool import LEFT_OUT, bytes_of
+from ttftdoctor.extracts.prompts import (
+    LONG,
+    PROMPT,
+    REFERENCE,
+    Way,
+    first_references,
+    with_prompts,
+    with_seen,
+)
+from ttftdoctor.extracts.spool import bytes_of
 from ttftdoctor.extracts.stretches import Choice, lot
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.extracts.tally import HELD, Manner, Tally, tallied
@@ -58,13 +68,21 @@ def _carried(kind: Any) -> Any:
     return pa.bool_() if kind == pl.Boolean else pa.int64()
 
 
+def _fields(columns: Mapping[str, Any], *more: tuple[str, Any]) -> pa.Schema:
+    return pa.schema([*((name, _carried(kind)) for name, kind in columns.items()), *more])
+
+
 def _schema(columns: Mapping[str, Any]) -> pa.Schema:
-    fields = [(name, _carried(kind)) for name, kind in columns.items()]
-    return pa.schema([*fields, (NOTE, pa.binary())])
+    return _fields(columns, (NOTE, pa.binary()))
 
 
 #: Rows as they are read, and as they come together.
-ROWS = _schema({**PLACES, **COLUMNS})
+ROWS = _schema({**PLACES, **COLUMNS, **PROMPT})
+#: By what a row is known, and references to blocks of prompts.
+WHO = ("file", "block", "at")
+REFERENCES = _fields({**REFERENCE, **{name: PLACES[name] for name in WHO}})
+#: What is needed of a row to find them.
+REFERRING = (*WHO, "source", LINE, "start", "blocks", *LONG)
 #: What comes back to who asked: small, since all of it arrives in one place. ``data`` are rows as
 #: a packed Parquet file, or what else is of a ``kind``.
 PARCEL = pa.schema([("kind", pa.string()), ("data", pa.binary())])
@@ -238,7 +256,7 @@ class _Piece:
             rows = pl.concat([tagged(found.good, 0), tagged(found.failed, 0)])
             self._surveys.append(survey_of(rows))
             self.report.bytes += bytes_of(rows)
-            self.report.slim += bytes_of(rows.drop(LEFT_OUT))
+            self.report.slim += bytes_of(rows.drop(LONG))
             yield from _placed(rows, self.file, self.block, self._rows)
             self._rows += rows.height
         for mine, said in (
@@ -272,7 +290,7 @@ def _whole(file: int, job: Job) -> Iterator[pa.RecordBatch]:
             log=bare,
             survey=survey_of(rows),
             bytes=bytes_of(rows),
-            slim=bytes_of(rows.drop(LEFT_OUT)),
+            slim=bytes_of(rows.drop(LONG)),
         ),
     )
 
@@ -300,7 +318,11 @@ def gathered(
 
     def work() -> Iterator[pa.RecordBatch]:
         nonlocal carry, tallies
-        rows = placed(pl.concat(held), sources, lines).drop(LEFT_OUT)
+        rows = pl.concat(held)
+        if "new" in rows.columns:
+            rows = with_seen(placed(rows, sources, lines, {**PROMPT, "new": pl.Int64}))
+        else:
+            rows = placed(rows, sources, lines)
         found, carry = gather(rows, carry, manner, choice)
         # Sessions come one after the other: only the last of them may go on.
         carry = carry.filter(pl.col("session_id") == rows["session_id"][-1])
@@ -319,6 +341,21 @@ def gathered(
     if held:
         yield from work()
     yield _sent("tally", zlib.compress(pickle.dumps(tallied(tallies)), 1))
+
+
+def references(
+    batches: Iterable[pa.RecordBatch],
+    way: Way,
+    order_known: bool,
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+) -> Iterator[pa.RecordBatch]:
+    """The first references to blocks of prompts, as far as each of some rows knows them."""
+    for batch in batches:
+        rows = placed(_frame(batch), sources, lines, {**PROMPT, **{c: PLACES[c] for c in WHO}})
+        found = first_references(rows, way, WHO, order_known)
+        signed = found.with_columns(pl.col("id").reinterpret(signed=True))
+        yield from signed.select(REFERENCES.names).to_arrow().cast(REFERENCES).to_batches()
 
 
 def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -364,19 +401,27 @@ def _sent(kind: str, data: bytes) -> pa.RecordBatch:
 
 
 def placed(
-    rows: pl.DataFrame, sources: Mapping[int, int], lines: Mapping[tuple[int, int], int]
+    rows: pl.DataFrame,
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> pl.DataFrame:
-    """Rows that know input and line in the log as a whole, in place of those in their piece."""
+    """Rows that know input and line in the log as a whole, in place of those in their piece.
+
+    They keep those of a log, and ``more`` columns, as far as they have them.
+    """
     known = pl.DataFrame(
         [(file, block, n) for (file, block), n in lines.items()],
         schema={"file": pl.Int64, "block": pl.Int64, "before": pl.Int64}, orient="row",
     )  # fmt: skip
     moved = rows.join(known, on=["file", "block"], how="left", maintain_order="left")
     base = pl.col("file").replace_strict(dict(sources), return_dtype=pl.Int64)
-    return moved.with_columns(
+    rows = moved.with_columns(
         (pl.col("source") + base).alias("source"),
         (pl.col(LINE) + pl.col("before").fill_null(0)).alias(LINE),
-    ).select(pl.col(name).cast(kind) for name, kind in COLUMNS.items())
+    ).drop("before")
+    kinds = {**COLUMNS, **more}
+    return _unsigned(rows).select(pl.col(c).cast(k) for c, k in kinds.items() if c in rows.columns)
 
 
 def rows_in(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
@@ -385,7 +430,13 @@ def rows_in(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     kinds = {**PLACES, **COLUMNS}
     if NOTE in rows.columns:
         rows = rows.filter(pl.col(NOTE).is_null())
-    return rows.select(pl.col(c).cast(kinds[c]) for c in rows.columns if c in kinds)
+    return _unsigned(rows).select(pl.col(c).cast(kinds[c]) for c in rows.columns if c in kinds)
+
+
+def _unsigned(rows: pl.DataFrame) -> pl.DataFrame:
+    """Ids of blocks as they were sent."""
+    ids = [c for c in ("first_block",) if rows.schema.get(c) == pl.Int64]
+    return rows.with_columns(pl.col(c).reinterpret(signed=False) for c in ids)
 
 
 def notes_in(table: pa.Table) -> Iterator[tuple[int, int, Any]]:
@@ -412,7 +463,7 @@ def _placed(rows: pl.DataFrame, file: int, block: int, before: int) -> Iterator[
         pl.lit(block, dtype=pl.Int64).alias("block"),
         at.alias("at"),
     ).with_columns(key.reinterpret(signed=True).alias("key"))
-    yield from _batches(rows)
+    yield from _batches(with_prompts(rows))
 
 
 def _batches(rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
@@ -422,6 +473,7 @@ def _batches(rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
         lists = [c for c, kind in some.schema.items() if kind == pl.List(pl.UInt64)]
         signed = some.with_columns(
             *(pl.col(c).list.eval(pl.element().reinterpret(signed=True)) for c in lists),
+            pl.col("first_block").reinterpret(signed=True),
             pl.lit(None, dtype=pl.Binary).alias(NOTE),
         )
         yield from signed.select(ROWS.names).to_arrow().cast(ROWS).to_batches()

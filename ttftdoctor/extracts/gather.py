@@ -10,7 +10,7 @@ import polars as pl
 from ttftdoctor.extracts.facts import facts_of
 from ttftdoctor.extracts.stretches import Choice, belonging
 from ttftdoctor.extracts.tally import Manner, Tally, tally_of
-from ttftdoctor.table import FACTS, LINE, REJECT
+from ttftdoctor.table import FACTS, LINE, PROMPT_FACTS, REJECT
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,11 @@ def gather(
     rows: pl.DataFrame, carry: pl.DataFrame, manner: Manner, choice: Choice
 ) -> tuple[Gathered, pl.DataFrame]:
     """Work on a piece of the rows of some sessions; see :func:`facts_of` for pieces and carry."""
-    failed = rows.clear()
+    failed = rows.drop(PROMPT_FACTS, strict=False).clear()
     if rows[REJECT].null_count() < rows.height:
         good = pl.col(REJECT).is_null()
-        rows, failed = rows.filter(good), rows.filter(~good)
+        failed = rows.drop(PROMPT_FACTS, strict=False).filter(~good)
+        rows = rows.filter(good)
     requests, carry = facts_of(rows, carry, manner.order_known)
     return Gathered(
         tally_of(requests, manner),
@@ -57,6 +58,6 @@ def in_order(frames: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def with_facts(schema: pl.Schema) -> pl.Schema:
-    """The columns of rows that have their facts."""
-    return pl.Schema({**schema, **FACTS})
+def with_facts(schema: pl.Schema, *, content: bool) -> pl.Schema:
+    """The columns of rows that have their facts, and those of their prompts with ``content``."""
+    return pl.Schema({**schema, **FACTS, **(PROMPT_FACTS if content else {})})

@@ -6,44 +6,46 @@ in one bucket, so that buckets can be worked on one after the other.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from threading import Lock
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import polars as pl
 
-from ttftdoctor.errors import TTFTDoctorError
 from ttftdoctor.extracts import Budget
+from ttftdoctor.extracts.prompts import (
+    LONG,
+    PROMPT,
+    REFERENCE,
+    WAYS,
+    Way,
+    chained,
+    first_of,
+    first_references,
+    new_blocks,
+    place,
+    with_prompts,
+    with_seen,
+)
+from ttftdoctor.extracts.runs import Folder, Runs, with_all
 from ttftdoctor.extracts.stretches import lot
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.table import LINE, REJECT
 
 #: So many buckets; each should hold less than fits in memory at once.
 BUCKETS = 64
-#: Rows that are put into one file.
-FILE_ROWS = 250_000
+#: Rows that are put into one file, if they do not take more than this part of the memory.
+FILE_ROWS, FILE_PART = 250_000, 8
 #: Of so many rows one is looked at to see where rows lie in their order.
 SAMPLED = 500
-#: Bits that the line of a row takes in the number of its place.
-LINE_BITS = 40
-#: Content is not looked at in an extract: what of a prompt was computed before the extract begins
-#: cannot be seen in it.
-LEFT_OUT = ("prefix_blocks", "block_tokens")
-
-
-@dataclass(frozen=True)
-class _Run:
-    """A file of rows by bucket; those of bucket ``b`` are from ``ends[b-1]`` up to ``ends[b]``."""
-
-    path: Path
-    ends: tuple[int, ...]
+#: Buckets of references to blocks, and the memory that one reference takes on its way.
+PARTS, REFERENCE_BYTES = 256, 400
+#: A row is counted once: its number, and the bucket that it is in.
+_WHO = ("row", "bucket")
+_REFERENCES: dict[str, Any] = {**REFERENCE, "row": pl.Int64, "bucket": pl.UInt8}
 
 
 class Spool:
@@ -59,14 +61,17 @@ class Spool:
         #: Inputs that were read before the one that is being read.
         self.before = 0
         self.spilling = False
-        self.left_out = False
-        self._held = self._bytes = self._slim = self._rows = 0
+        #: Whether the rows have blocks of their prompts, and what their ids stand for.
+        self.content = False
+        self.way: Way | None = None
+        self._held = self._bytes = self._rows = self._slim = self._long = 0
         self._waiting: list[pl.DataFrame] = []
-        self._runs: list[_Run] = []
+        self._waits = 0
         self._survey = surveyed(())
-        self._schema: pl.Schema | None = None
-        self._folder: Path | None = None
-        self._number = count()
+        self._schema: dict[str, Any] = {}
+        self._folder = Folder()
+        self._all = Runs(self._folder, BUCKETS, "rows")
+        self._new: Runs | None = None
         self._laid: defaultdict[str, list[Path]] = defaultdict(list)
         self._lock = Lock()
 
@@ -75,8 +80,7 @@ class Spool:
 
     def __exit__(self, *_: object) -> None:
         self._waiting.clear()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.close()
 
     def full(self, rows: pl.DataFrame) -> bool:
         """Whether rows that were read are to be put here, with all that came before them."""
@@ -93,39 +97,60 @@ class Spool:
         if not rows.height:
             return
         moved = (pl.col("source") + (self.before if before is None else before)).cast(pl.Int32)
-        slim = rows.drop(LEFT_OUT, strict=False).with_columns(moved)
+        rows = rows.with_columns(moved)
+        slim, size = bytes_of(rows.drop(LONG, strict=False)), bytes_of(rows)
+        rows = with_prompts(rows)
         with self._lock:
-            self._schema = slim.schema
-            self._slim += bytes_of(slim)
-            self._rows += slim.height
-            if not self.left_out and "prefix_blocks" in rows.columns:
-                self.left_out = rows["prefix_blocks"].null_count() < rows.height
-            self._waiting.append(slim)
-            if sum(frame.height for frame in self._waiting) >= FILE_ROWS:
+            numbers = pl.int_range(self._rows, self._rows + rows.height, dtype=pl.Int64)
+            if rows["blocks"].null_count() == rows.height:
+                numbers = pl.lit(None, dtype=pl.Int64)
+            else:
+                self.content = True
+            rows = rows.with_columns(numbers.alias("row"))
+            self._schema = dict(rows.schema)
+            self._slim += slim
+            self._long += size - slim
+            self._rows += rows.height
+            self._waiting.append(rows)
+            self._waits += size
+            if (
+                sum(frame.height for frame in self._waiting) >= FILE_ROWS
+                or self._waits > self.budget.total // FILE_PART
+            ):
                 self._write()
 
     def clear(self) -> None:
         """Forget all rows that were put here."""
         self._waiting.clear()
-        for run in self._runs:
-            run.path.unlink(missing_ok=True)
-        self._runs.clear()
+        self._all.clear()
         self._survey, self.spilling = surveyed(()), False
-        self._held = self._bytes = self._slim = self._rows = 0
+        self._held = self._bytes = self._rows = self._slim = self._long = self._waits = 0
 
     def keep(self, rows: pl.DataFrame, name: str) -> None:
         """Lay some rows of an extract by: filtered texts would hold on to all they came from."""
         if rows.height:
-            self._laid[name].append(self._written(rows, f"{name}{next(self._number)}"))
+            self._laid[name].append(self._folder.write(rows, name))
 
     def kept(self, name: str) -> list[pl.DataFrame]:
         """What was laid by under a name, once."""
         paths, self._laid[name] = self._laid[name], []
         return [pl.read_parquet(path, memory_map=False) for path in paths]
 
-    def room(self) -> int:
-        """How many of the rows that were put here can be diagnosed at once, as long as they are."""
-        return min(self.fits, self.budget.room(self._slim, self._rows))
+    def too_large(self, rows: int) -> bool:
+        """Whether the rows that were put here, of which so many are used, cannot be held."""
+        return rows > self.fits or self._slim + self._long > self.budget.held
+
+    def room(self, *, long: bool) -> int:
+        """How many of the rows that were put here can be diagnosed at once, as long as they are.
+
+        ``long``: with the blocks of their prompts.
+        """
+        size = self._slim + self._long if long else self._slim
+        return min(self.fits, self.budget.room(size, self._rows))
+
+    def at_once(self, part: int, *, long: bool) -> int:
+        """How many of the rows are worked on at once: a ``part`` of those that can be diagnosed."""
+        return max(self.room(long=long) // part, 1)
 
     def survey(self) -> Survey:
         """What all rows are like."""
@@ -135,10 +160,9 @@ class Spool:
     def starts(self) -> Iterator[pl.DataFrame]:
         """``start`` and ``reject`` of all rows, those of one file at a time."""
         self._write()
-        for run in self._runs:
-            assert self._schema is not None
-            columns = {c: self._schema[c] for c in ("start", REJECT)}
-            yield _with_all(pl.scan_parquet(run.path), columns).collect()
+        columns = {c: self._schema[c] for c in ("start", REJECT)}
+        for run in self._all.files:
+            yield with_all(pl.scan_parquet(run.path), columns).collect()
 
     def in_order(self, most: int) -> Iterator[pl.DataFrame]:
         """All rows in the order of source and line, in pieces of about ``most`` rows."""
@@ -146,53 +170,44 @@ class Spool:
         some = [
             pl.scan_parquet(run.path).select(place()).collect().to_series().sort()
             .gather_every(SAMPLED)
-            for run in self._runs
+            for run in self._all.files
         ]  # fmt: skip
         if not some:
             return
         each = max(most // SAMPLED, 1)
         edges = pl.concat(some).sort().gather_every(each, offset=each)
-        runs = [self._cut(run, edges) for run in self._runs]
+        runs = Runs(self._folder, len(edges) + 1, "in_order")
+        for run in self._all.files:
+            rows = pl.read_parquet(run.path, memory_map=False)
+            at = edges.search_sorted(rows.select(place()).to_series(), side="right")
+            runs.add(rows, at)
         for number in range(len(edges) + 1):
-            yield self._read((number, number + 1), None, runs=runs).sort(place())
-        for run in runs:
-            run.path.unlink(missing_ok=True)
+            yield runs.read((number, number + 1), self._columns(long=True)).sort(place())
+        runs.clear()
 
-    def _cut(self, run: _Run, edges: pl.Series) -> _Run:
-        """The rows of a file in order, in a file by the pieces that begin at the edges."""
-        rows = pl.read_parquet(run.path, memory_map=False).sort(place())
-        at = edges.search_sorted(rows.select(place()).to_series(), side="right").to_numpy()
-        ends = np.cumsum(np.bincount(at, minlength=len(edges) + 1))
-        path = self._written(rows, f"in_order{next(self._number)}")
-        return _Run(path, tuple(int(n) for n in ends))
-
-    def buckets(self, most: int, order: pl.Expr | None = None) -> Iterator[Iterator[pl.DataFrame]]:
+    def buckets(
+        self, most: int, order: pl.Expr | None = None, *, long: bool = False
+    ) -> Iterator[Iterator[pl.DataFrame]]:
         """All rows, those of some buckets at a time, in pieces of about ``most`` rows in order.
 
         Buckets that are no larger together come in one piece. The ``order`` is that of a whole
         number, by default the start; pieces begin where it differs, rows without it come last.
+        ``long``: with the blocks of their prompts.
         """
         order = pl.col("start") if order is None else order
         self._write()
-        sizes = np.zeros(BUCKETS, dtype=np.int64)
-        for run in self._runs:
-            sizes += np.diff(run.ends, prepend=0)
-        first = 0
-        while first < BUCKETS:
-            last = first + 1
-            while last < BUCKETS and sizes[first : last + 1].sum() <= most:
-                last += 1
-            yield self._pieces((first, last), int(sizes[first:last].sum()), most, order)
-            first = last
+        for buckets, rows in self._all.groups(most):
+            yield self._pieces(buckets, rows, most, order, long)
 
     def _pieces(
-        self, number: tuple[int, int], rows: int, most: int, start: pl.Expr
+        self, buckets: tuple[int, int], rows: int, most: int, start: pl.Expr, long: bool
     ) -> Iterator[pl.DataFrame]:
+        columns = self._columns(long=long)
         if rows <= most:
-            yield self._read(number, None)
+            yield self._seen(self._all.read(buckets, columns), buckets)
             return
-        keys = self._read(number, None, ["start", "source", LINE]).select(start)
-        starts = keys.to_series().drop_nulls().sort()
+        by = {c: columns[c] for c in ("start", "source", LINE)}
+        starts = self._all.read(buckets, by).select(start).to_series().drop_nulls().sort()
         many = -(-rows // most)
         places = [int(len(starts) * k / many) for k in range(1, many)] if len(starts) else []
         edges = sorted({int(starts[place]) for place in places})
@@ -200,36 +215,92 @@ class Spool:
             inside = pl.lit(True) if low is None else start >= low
             inside = inside if high is None else inside & (start < high)
             inside = inside | start.is_null() if high is None else inside & start.is_not_null()
-            yield self._read(number, inside)
+            yield self._seen(self._all.read(buckets, columns, inside), buckets)
 
-    def _read(
-        self,
-        number: tuple[int, int],
-        inside: pl.Expr | None,
-        columns: list[str] | None = None,
-        runs: list[_Run] | None = None,
-    ) -> pl.DataFrame:
-        assert self._schema is not None
-        parts = []
-        for run in self._runs if runs is None else runs:
-            first, n = self._span(run, number)
-            if not n:
+    def _columns(self, *, long: bool) -> dict[str, Any]:
+        left = () if long else LONG
+        ours = (*PROMPT, "row") if self._new is None else ()
+        return {c: kind for c, kind in self._schema.items() if c not in (*left, *ours)}
+
+    # ------------------------------------------------------------------- blocks of prompts
+
+    def look(self, order_known: bool, inputs: int) -> None:
+        """Find out what each prompt has in common with all those before it.
+
+        From then on pieces of the rows have the columns of ``PROMPT_FACTS``, if any of them has
+        blocks that are those of its prompt.
+        """
+        self._write()
+        if not self.content:
+            return
+        for way in WAYS:
+            if way == "by_source" and inputs < 2:
                 continue
-            part = pl.scan_parquet(run.path).slice(first, n)
-            if columns is not None:
-                part = part.select(c for c in columns if c in part.collect_schema())
-            if inside is not None:
-                part = _with_all(part, self._schema).filter(inside)
-            parts.append(part.collect())
-        schema = self._schema if columns is None else {c: self._schema[c] for c in columns}
-        # A column without a value in one file has some in another.
-        filled = [_with_all(frame.lazy(), schema).collect() for frame in parts]
-        return pl.concat(filled) if filled else pl.DataFrame(schema=schema)
+            new = self._first_to_have(way, order_known)
+            if new is not None:
+                if new.files:
+                    self._new, self.way = new, way
+                return
 
-    @staticmethod
-    def _span(run: _Run, number: tuple[int, int]) -> tuple[int, int]:
-        first = run.ends[number[0] - 1] if number[0] else 0
-        return first, run.ends[number[1] - 1] - first
+    def _first_to_have(self, way: Way, order_known: bool) -> Runs | None:
+        """How many blocks each row was the first to have; None if ids do not chain this way."""
+        most = self.budget.total // REFERENCE_BYTES // 4
+        references = Runs(self._folder, PARTS, "blocks")
+        new = Runs(self._folder, BUCKETS, "new")
+        try:
+            for rows in self._prompts(most):
+                some = first_references(rows, way, _WHO, order_known)
+                if not chained(some):
+                    return None
+                part = some.select((pl.col("id").hash(seed=0) % PARTS).cast(pl.UInt8)).to_series()
+                references.add(some, part)
+            for buckets, _ in references.groups(most):
+                found = first_of(references.read(buckets, _REFERENCES), _WHO)
+                if not chained(found):
+                    new.clear()
+                    return None
+                counts = new_blocks(found, _WHO)
+                if counts.height:
+                    new.add(counts.drop("bucket"), counts["bucket"])
+        finally:
+            references.clear()
+        return new
+
+    def _prompts(self, most: int) -> Iterator[pl.DataFrame]:
+        """Blocks of the prompts of usable rows, in pieces of no more than ``most``, or one row."""
+        columns = ("row", "blocks", "prefix_blocks", "source", LINE, "start", REJECT)
+        for run in self._all.files:
+            rows = with_all(pl.scan_parquet(run.path), {c: self._schema[c] for c in columns})
+            sizes = rows.select(pl.col("blocks").fill_null(0)).collect().to_series()
+            buckets = np.repeat(np.arange(BUCKETS), np.diff(run.ends, prepend=0))
+            numbers = pl.Series("bucket", buckets, dtype=pl.UInt8)
+            piece = (sizes.cum_sum() // most).rle()
+            first = 0
+            for length in piece.struct.field("len"):
+                part = rows.slice(first, length).collect()
+                part = part.with_columns(numbers.slice(first, length)).filter(
+                    pl.col(REJECT).is_null()
+                )
+                first += length
+                if part.height:
+                    yield part
+
+    def _seen(self, rows: pl.DataFrame, buckets: tuple[int, int]) -> pl.DataFrame:
+        """The rows with what their prompts repeat, if that was looked for."""
+        if self._new is None:
+            return rows
+        parts = self._new.scans(buckets)
+        if not parts:
+            return with_seen(rows.with_columns(pl.lit(None, dtype=pl.Int64).alias("new"))).drop(
+                "row"
+            )
+        mine = rows.lazy().select("row")
+        counts = (
+            pl.concat(parts).join(mine, on="row", how="semi")
+            .group_by("row").agg(pl.col("new").sum())
+            .collect(engine="streaming")
+        )  # fmt: skip
+        return with_seen(rows.join(counts, on="row", how="left", maintain_order="left")).drop("row")
 
     def _write(self) -> None:
         """Put what is waiting into a file, the rows of each bucket together."""
@@ -237,48 +308,11 @@ class Spool:
             return
         rows = pl.concat(self._waiting)
         self._waiting.clear()
+        self._waits = 0
         self._survey = self._survey.plus(survey_of(rows))
-        bucket = (lot() % BUCKETS).cast(pl.UInt8).alias("bucket")
-        rows = rows.select(s.name for s in rows if s.null_count() < rows.height)
-        missing = [c for c in ("session_id",) if c not in rows.columns]
-        none = (pl.lit(None, dtype=pl.String).alias(c) for c in missing)
-        rows = rows.with_columns(none).with_columns(bucket).sort("bucket", maintain_order=True)
-        counts = np.bincount(rows["bucket"].to_numpy(), minlength=BUCKETS)
-        path = self._written(rows.drop("bucket", *missing), str(next(self._number)))
-        self._runs.append(_Run(path, tuple(int(n) for n in np.cumsum(counts))))
-
-    def _written(self, rows: pl.DataFrame, name: str) -> Path:
-        try:
-            if self._folder is None:
-                self._folder = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
-            path = self._folder / f"{name}.parquet"
-            rows.write_parquet(
-                path, compression="uncompressed", statistics=False, row_group_size=16_384
-            )
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise TTFTDoctorError(
-                "there is no room on disk for a log that is larger than memory",
-                where=str(self._folder or tempfile.gettempdir()),
-                why=str(error).splitlines()[0],
-                help="set TMPDIR to a folder with more room, or give more --memory",
-            ) from None
-        return path
-
-
-def place() -> pl.Expr:
-    """Source and line of a row in one number."""
-    number: pl.Expr = pl.col("source").cast(pl.Int64) * 2**LINE_BITS + pl.col(LINE)
-    return number.alias("place")
+        self._all.add(rows, rows.select((lot() % BUCKETS).cast(pl.UInt8)).to_series())
 
 
 def bytes_of(rows: pl.DataFrame) -> int:
     """About how much memory rows take: that of the columns in which there is something."""
     return int(sum(s.estimated_size() for s in rows if s.null_count() < rows.height))
-
-
-def _with_all(rows: pl.LazyFrame, schema: pl.Schema | dict[str, pl.DataType]) -> pl.LazyFrame:
-    """All columns of the schema, null where the rows do not have them."""
-    have = rows.collect_schema()
-    return rows.select(
-        pl.col(c) if c in have else pl.lit(None, dtype=kind).alias(c) for c, kind in schema.items()
-    )

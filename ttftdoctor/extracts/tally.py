@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.extracts.survey import Survey
-from ttftdoctor.measure.rows import MOST_NAMES, history
+from ttftdoctor.measure.rows import MOST_NAMES, history, is_torn, known_before
 from ttftdoctor.measure.splits import LENGTH_EDGES, WIDTH
 
 #: Each class of a histogram ends so many times above where it begins.
@@ -144,14 +144,15 @@ def _together(every: list[Tally]) -> Tally:
 SUMS = (
     "requests", "with_ttft", "ttft_us", "sessions", "second_turns", "input_tokens",
     "cached_tokens", "reported", "reported_low", "reported_high", "again", "inferred",
-    "inferred_low", "inferred_high",
+    "inferred_low", "inferred_high", "content", "content_again", "later",
+    "torn", "torn_tokens",
 )  # fmt: skip
 
 
 def tally_of(rows: pl.DataFrame, manner: Manner) -> Tally:
     """Count usable rows that have their facts."""
     rows = rows.rename({"before_input": "previous_input", "before_output": "previous_output"})
-    sums = rows.select(_sums()).row(0, named=True)
+    sums = rows.select(_sums("seen_tokens" in rows.columns)).row(0, named=True)
     turn = pl.col("place_in_session")
     if manner.turn_shift is not None:
         turn = pl.col("turn").cast(pl.Int64) + manner.turn_shift
@@ -194,7 +195,7 @@ def tally_of(rows: pl.DataFrame, manner: Manner) -> Tally:
             cells[-len(FIGURES) :], names[split] = _renumbered(cells[-len(FIGURES) :], known)
     turns = figures["turn"].max()
     return Tally(
-        {name: int(sums[name] or 0) for name in SUMS},
+        {name: int(sums.get(name) or 0) for name in SUMS},
         turns if isinstance(turns, int) else None,
         pl.concat(cells),
         names,
@@ -236,7 +237,7 @@ def _counted(group: pl.Series, bins: pl.Series, head: int) -> pl.DataFrame:
     return pl.DataFrame({"cell": cell, "n": counts}, schema=CELLS)
 
 
-def _sums() -> list[pl.Expr]:
+def _sums(content: bool) -> list[pl.Expr]:
     total, cached = pl.col("input_tokens"), pl.col("cached_tokens").fill_null(0)
     place = pl.col("place_in_session")
     best, low, high = history(place.is_not_null() & pl.col("previous_input").is_null())
@@ -264,6 +265,13 @@ def _sums() -> list[pl.Expr]:
         "inferred_low": known(low).sum(),
         "inferred_high": known(high).sum(),
     }
+    if content:
+        columns["content"] = known(known_before()).sum()
+        columns["content_again"] = known(known_before() - cached).clip(lower_bound=0).sum()
+        torn = is_torn(best, known_before())
+        columns["later"] = (best > 0).sum()
+        columns["torn"] = torn.sum()
+        columns["torn_tokens"] = pl.when(torn).then(best - known_before()).sum()
     return [value.alias(name) for name, value in columns.items()]
 
 

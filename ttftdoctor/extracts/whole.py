@@ -12,12 +12,13 @@ import polars as pl
 
 from ttftdoctor.diagnosis import Extract, Population, RepeatedPrefix, Slice, Splits
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.extracts.prompts import Way
 from ttftdoctor.extracts.stretches import Choice
 from ttftdoctor.extracts.survey import Survey
 from ttftdoctor.extracts.tally import FIGURES, NAMED, Tally, quantiles
 from ttftdoctor.language import tr
 from ttftdoctor.measure.replay import Replay
-from ttftdoctor.measure.rows import Around, Rows
+from ttftdoctor.measure.rows import MANY_TORN, Around, Rows
 from ttftdoctor.measure.splits import MOST_GROUPS, WIDTH, key_of
 from ttftdoctor.units import count, seconds
 
@@ -41,14 +42,14 @@ ALIKE = 0.1
 class Whole:
     """What is known of all rows of a log, of which ``looked_at`` are at hand.
 
-    ``content_left_out``: the log has blocks of its prompts, and they were not looked at.
+    ``way`` is what the ids of its prompts' blocks stand for, None if it has none.
     """
 
     survey: Survey
     tally: Tally
     choice: Choice
     looked_at: int
-    content_left_out: bool = False
+    way: Way | None = None
 
     @property
     def around(self) -> Around:
@@ -76,8 +77,18 @@ class Whole:
                     "looked at: what is said by turn is of these"
                 )
             )
-        if self.content_left_out:
-            said.append(no_content())
+        if self.way is not None:
+            said.append(
+                tr(
+                    "what the prompts repeat was counted over the whole log; what caches of other "
+                    "sizes would keep of them was not: `ttftdoctor prefix` says so of a part that "
+                    "fits in memory"
+                )
+            )
+        if self.way == "made":
+            said.append(
+                tr("the ids of prompt blocks do not chain; ids that do were made from them")
+            )
         of_all, of_some = self._mean(), e.mean
         if of_all and of_some is not None and abs(of_some / of_all - 1) > ALIKE:
             said.append(
@@ -117,7 +128,9 @@ class Whole:
         return replace(
             e,
             splits=self._splits(e.splits, rows),
-            repeated=self._repeated(e.repeated) if logged else self._alike(e.repeated),
+            repeated=self._repeated(e.repeated, rows.cached_logged)
+            if logged or e.repeated.grade == "content"
+            else self._alike(e.repeated),
         )
 
     @staticmethod
@@ -199,17 +212,22 @@ class Whole:
             prefill_seconds_wasted=None if wasted is None else wasted * part,
         )
 
-    def _repeated(self, some: RepeatedPrefix) -> RepeatedPrefix:
+    def _repeated(self, some: RepeatedPrefix, cached_logged: bool) -> RepeatedPrefix:
         """Tokens of all rows; seconds as many times those of the extract as tokens."""
         sums = self.tally.sums
         total = sums["input_tokens"]
-        if some.grade not in ("reported", "inferred"):
+        if some.grade == "none":
             return replace(some, input_tokens=total)
         kind = some.grade
-        repeated = sums[kind]
-        cached, again = some.cached_tokens, some.recomputed_tokens
-        if kind == "reported":
-            cached, again = sums["cached_tokens"], sums["again"]
+        repeated, cached, again = sums[kind], some.cached_tokens, some.recomputed_tokens
+        low, high = sums.get(f"{kind}_low", repeated), sums.get(f"{kind}_high", repeated)
+        broken = 0
+        if kind == "content":
+            broken = self._broken(some)
+            repeated = high = repeated + broken
+        if cached_logged:
+            cached = sums["cached_tokens"]
+            again = (sums["content_again"] if kind == "content" else sums["again"]) + broken
         elif some.repeated_tokens:  # by timing, of the extract: the same parts of all
             part = repeated / some.repeated_tokens
             cached = None if cached is None else round(cached * part)
@@ -224,17 +242,19 @@ class Whole:
             cached_tokens=cached,
             recomputed_tokens=again,
             recomputed_share=again / total if again is not None and total else None,
-            bounds=(sums[f"{kind}_low"], sums[f"{kind}_high"]),
+            bounds=(low, high),
             prefill_seconds_wasted=wasted,
         )
 
-
-def no_content() -> str:
-    """The warning where a log has blocks of its prompts, and they were left out."""
-    return tr(
-        "the blocks of the prompts were not looked at, since the log is larger than the memory "
-        "given; `ttftdoctor prefix` looks at nothing else"
-    )
+    def _broken(self, some: RepeatedPrefix) -> int:
+        """Tokens that were computed before, of prompts that changed within their history."""
+        sums = self.tally.sums
+        if sums["later"] and sums["torn"] >= MANY_TORN * sums["later"]:
+            return sums["torn_tokens"]
+        if not some.repeated_tokens or not some.bounds or not some.bounds[0]:
+            return 0
+        # A habit of some sessions, which are known in the part only.
+        return round(sums["content"] * (some.repeated_tokens / some.bounds[0] - 1))
 
 
 def _scaled(value: int | None, part: float) -> int | None:

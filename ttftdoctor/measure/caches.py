@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
+from ttftdoctor.chains import believable
 from ttftdoctor.measure import kernels
 from ttftdoctor.measure.trie import Index, Trie, trie_of
 from ttftdoctor.stats import Array
@@ -97,13 +98,7 @@ def shared_of(frame: pl.DataFrame) -> Shared | None:
         that lacks one of the first three is left out, and so is one with far more blocks than its
         length has room for.
     """
-    blocks = pl.col("prefix_blocks").list.len().cast(pl.Float64) * pl.col("block_tokens")
-    has = frame.select(
-        (pl.col("block_tokens") > 0).fill_null(False)
-        & (pl.col("input_tokens") > 0).fill_null(False)
-        # The size of a block may be a mean, so a little too many may be right.
-        & (blocks <= 1.5 * pl.col("input_tokens") + pl.col("block_tokens")).fill_null(False)
-    ).to_series()
+    has = frame.select(believable()).to_series()
     if not has.any():
         return None
     trie, chained = trie_of(frame.filter(has))

@@ -248,6 +248,9 @@ def fit_line(
         coef, draws, _ = fit(tau, 60)
         at = names.index(name)
         part = coef[at] * np.quantile(columns[at], 0.95)
+        if name == "d":
+            # Where the context hardly varies, a price of all tokens is one of the new ones.
+            part = coef[at] * float(np.ptp(np.quantile(c, [0.05, 0.95])))
         whole = float(np.quantile(np.column_stack(columns) @ coef, 0.95))
         sure = draws.shape[0] > 0 and np.quantile(draws[:, at], 0.05) > 0
         if name == "b" and coef[at] > MOST_ATTENTION * coef[1]:

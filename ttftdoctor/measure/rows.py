@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttftdoctor.language import tr
 from ttftdoctor.measure import links
 from ttftdoctor.stats import in_order, or_zero
-from ttftdoctor.table import FACTS, SCOPE_COLUMNS
+from ttftdoctor.table import FACTS, PROMPT_FACTS, SCOPE_COLUMNS
 
 if TYPE_CHECKING:
     from ttftdoctor.measure.caches import Shared
@@ -26,6 +26,9 @@ Mask = NDArray[np.bool_]
 #: A column counts as logged when at least this share of the rows has it.
 COVERED = 0.5
 
+#: Prompts that changed within their history are a habit of the log if they are this part of later
+#: turns.
+MANY_TORN = 0.2
 #: A column with more different texts than this does not group the rows.
 MOST_NAMES = 500
 #: More different texts than this are numbered, but not put in order.
@@ -187,9 +190,11 @@ def prepare(requests: pl.DataFrame, around: Around | None = None) -> Rows:
     ----------
     requests
         Canonical columns plus ``line``, ``source`` and ``ttft_logged_us``; with ``around`` also
-        those of ``FACTS``, which stand for the rows of the sessions that are not there.
+        those of ``FACTS``, which stand for the rows of the sessions that are not there, and those
+        of ``PROMPT_FACTS``, if the log has blocks of its prompts.
     """
-    frame = requests.select(*_NEEDED, *(FACTS if around is not None else ()))
+    facts = () if around is None else (*FACTS, *(c for c in PROMPT_FACTS if c in requests.columns))
+    frame = requests.select(*_NEEDED, *facts)
     nulls = frame.null_count().row(0, named=True)
     nothing = [name for name, missing in nulls.items() if missing == frame.height]
     # A column without a value costs nothing as one null for all rows.
@@ -213,9 +218,13 @@ def prepare(requests: pl.DataFrame, around: Around | None = None) -> Rows:
         frame, session_grade = _sessions(frame, shared, notes, around)
         if around is not None and session_grade != "logged":
             frame = frame.drop(FACTS)
+        if around is not None:
+            shared = None  # what the prompts of all requests share is not seen in some of them
+        elif shared is not None:
+            frame = frame.with_columns(_seen(frame, shared))
         frame = _turns(frame, notes)
         frame = _previous(frame)
-        frame, reuse_grade = _repeated(frame, shared)
+        frame, reuse_grade = _repeated(frame)
     if reuse_grade == "none" and session_grade != "none":
         text = tr(
             "inputs do not grow from turn to turn: the session ids do not look like conversations, "
@@ -462,16 +471,23 @@ def _previous(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _seen(frame: pl.DataFrame, shared: Shared) -> pl.Series:
+    """Tokens in blocks that an earlier request had; null where the log has no blocks."""
+    seen = np.zeros(frame.height, dtype=np.int64)
+    seen[shared.at] = shared.one.hits()
+    return pl.Series("seen_tokens", seen).set(frame["prefix_blocks"].is_null(), None)
+
+
 def _repeated(
-    frame: pl.DataFrame, shared: Shared | None
+    frame: pl.DataFrame,
 ) -> tuple[pl.DataFrame, Literal["content", "reported", "inferred", "none"]]:
     """Add ``repeated`` and its bounds by the best evidence there is."""
     total = pl.col("input_tokens")
     cached = pl.col("cached_tokens").fill_null(0)
     frame = frame.with_columns(pl.lit(None, dtype=pl.Boolean).alias("broken"))
     by_content = (
-        shared is not None
-        and _covered(frame, "prefix_blocks")
+        "seen_tokens" in frame.columns
+        and _covered(frame, "seen_tokens")
         and frame["block_tokens"].null_count() < frame.height
     )
     if not by_content and not _grows(frame):
@@ -491,8 +507,8 @@ def _repeated(
         best = pl.when(loose).then(pl.col("likely").cast(pl.Int64)).otherwise(best)
         low = pl.when(loose).then(0).otherwise(low)
         high = pl.when(loose).then(pl.col("likely_high").cast(pl.Int64)).otherwise(high)
-    if by_content and shared is not None:
-        return _by_content(frame, best, shared), "content"
+    if by_content:
+        return _by_content(frame, best), "content"
     reported = _covered(frame, "cached_tokens")
     has_sessions = frame["session"].null_count() < frame.height
     if reported:
@@ -537,7 +553,7 @@ def history(first: pl.Expr) -> tuple[pl.Expr, pl.Expr, pl.Expr]:
     return best, low, high
 
 
-def _by_content(frame: pl.DataFrame, history: pl.Expr, shared: Shared) -> pl.DataFrame:
+def _by_content(frame: pl.DataFrame, history: pl.Expr) -> pl.DataFrame:
     """Repeated tokens as the blocks say, but for prompts that changed within their history.
 
     ``broken`` are turns that are longer than the one before by what was said, and yet have no
@@ -545,22 +561,10 @@ def _by_content(frame: pl.DataFrame, history: pl.Expr, shared: Shared) -> pl.Dat
     computed before, as text; what it could have reused as it stands is ``repeated_low``. One such
     turn may be an edit or another agent; two in a session, or a fifth of all, are a habit.
     """
-    seen = np.zeros(frame.height, dtype=np.int64)
-    seen[shared.at] = shared.one.hits()
-    total, cached = pl.col("input_tokens"), pl.col("cached_tokens").fill_null(0)
-    frame = frame.with_columns(
-        pl.max_horizontal(
-            pl.min_horizontal(pl.Series("seen", seen), total), pl.min_horizontal(cached, total)
-        ).alias("exact"),
-        history.alias("history"),
-    )
-    torn = (
-        (pl.col("history") > 0)
-        & (pl.col("exact") < 0.7 * pl.col("history"))
-        & (pl.col("history") - pl.col("exact") > pl.max_horizontal(128, "block_tokens"))
-    ).fill_null(False)
+    frame = frame.with_columns(known_before().alias("exact"), history.alias("history"))
+    torn = is_torn(pl.col("history"), pl.col("exact"))
     later = (pl.col("history") > 0).fill_null(False)
-    habit = (torn.sum().over("session") >= 2) | (torn.sum() >= 0.2 * later.sum())
+    habit = (torn.sum().over("session") >= 2) | (torn.sum() >= MANY_TORN * later.sum())
     broken = torn & habit & pl.col("session").is_not_null()
     frame = frame.with_columns(
         broken.alias("broken"),
@@ -568,6 +572,25 @@ def _by_content(frame: pl.DataFrame, history: pl.Expr, shared: Shared) -> pl.Dat
         pl.col("exact").alias("repeated_low"),
     )
     return frame.with_columns(pl.col("repeated").alias("repeated_high"))
+
+
+def known_before() -> pl.Expr:
+    """Tokens of a prompt that an earlier one had, by its blocks (``seen_tokens``) or its cache."""
+    total, cached = pl.col("input_tokens"), pl.col("cached_tokens").fill_null(0)
+    return pl.max_horizontal(
+        pl.min_horizontal(pl.col("seen_tokens").fill_null(0), total),
+        pl.min_horizontal(cached, total),
+    )
+
+
+def is_torn(history: pl.Expr, known: pl.Expr) -> pl.Expr:
+    """Whether a prompt has much less in common with those before it than its history is long."""
+    torn: pl.Expr = (
+        (history > 0)
+        & (known < 0.7 * history)
+        & (history - known > pl.max_horizontal(128, "block_tokens"))
+    )
+    return torn.fill_null(False)
 
 
 def _grows(frame: pl.DataFrame) -> bool:
@@ -618,8 +641,10 @@ def _logged(frame: pl.DataFrame, order_known: bool) -> dict[str, Any]:
     first = frame["start"].min() if order_known else None
     origin = int(first) if isinstance(first, int) else 0
     coded = {column: _codes(frame[column]) for column in SCOPE_COLUMNS}
-    if frame["prefix_blocks"].null_count() < frame.height:
-        # Prompts of one head (a system prompt, a template) share their first block.
+    # Prompts of one head (a system prompt, a template) share their first block.
+    if "first_block" in frame.columns:
+        coded["prefix_group"] = _codes(frame["first_block"].cast(pl.String))
+    elif frame["prefix_blocks"].null_count() < frame.height:
         coded["prefix_group"] = _codes(frame["prefix_blocks"].list.first().cast(pl.String))
     arrays = _floats_of(
         frame, "ttft_us", "ttft_logged_us", "e2e_us", "queue_us", "prefill_us", "decode_us",

@@ -1,0 +1,147 @@
+"""Rows in files of a temporary folder, dealt out into buckets: each file has some of every bucket.
+
+So all rows of a bucket are read without the others, whoever wrote them and when.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from ttftdoctor.errors import TTFTDoctorError
+
+#: Rows of a file that are compressed and read together.
+GROUP_ROWS = 16_384
+
+
+class Folder:
+    """A folder that is made when it is first written to; ``close`` removes it."""
+
+    def __init__(self) -> None:
+        self._path: Path | None = None
+        self._number = count()
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Remove all files."""
+        if self._path is not None:
+            shutil.rmtree(self._path, ignore_errors=True)
+
+    def write(self, rows: pl.DataFrame, name: str) -> Path:
+        """Put rows into a new file, whose name begins so.
+
+        Raises
+        ------
+        TTFTDoctorError
+            If the disk is full, or there is no place for such files.
+        """
+        try:
+            with self._lock:
+                if self._path is None:
+                    self._path = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
+                path = self._path / f"{name}{next(self._number)}.parquet"
+            rows.write_parquet(
+                path, compression="uncompressed", statistics=False, row_group_size=GROUP_ROWS
+            )
+        except (OSError, pl.exceptions.PolarsError) as error:
+            raise TTFTDoctorError(
+                "there is no room on disk for a log that is larger than memory",
+                where=str(self._path or tempfile.gettempdir()),
+                why=str(error).splitlines()[0],
+                help="set TMPDIR to a folder with more room, or give more --memory",
+            ) from None
+        return path
+
+
+@dataclass(frozen=True)
+class Run:
+    """A file of rows by bucket; those of bucket ``b`` are from ``ends[b-1]`` up to ``ends[b]``."""
+
+    path: Path
+    ends: tuple[int, ...]
+
+    def span(self, low: int, high: int) -> tuple[int, int]:
+        """Where the rows of some buckets begin, and how many there are."""
+        first = self.ends[low - 1] if low else 0
+        return first, self.ends[high - 1] - first
+
+
+class Runs:
+    """Rows in ``many`` buckets. Columns without a value in a file are not in it."""
+
+    def __init__(self, folder: Folder, many: int, name: str) -> None:
+        self.folder, self.many, self.name = folder, many, name
+        self.files: list[Run] = []
+
+    def add(self, rows: pl.DataFrame, bucket: pl.Series) -> None:
+        """Put rows into a file, each into the bucket of its number."""
+        numbers = bucket.to_numpy()
+        order = np.argsort(numbers, kind="stable")
+        held = rows.select(s.name for s in rows if s.null_count() < rows.height)
+        counts = np.bincount(numbers, minlength=self.many)
+        ends = tuple(int(n) for n in np.cumsum(counts))
+        self.files.append(Run(self.folder.write(held[order], self.name), ends))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        for run in self.files:
+            run.path.unlink(missing_ok=True)
+        self.files.clear()
+
+    def groups(self, most: int) -> Iterator[tuple[tuple[int, int], int]]:
+        """Buckets that follow each other and have no more rows than this together, or one alone.
+
+        Each as its first and the one after its last, with how many rows there are.
+        """
+        sizes: NDArray[np.int64] = np.zeros(self.many, dtype=np.int64)
+        for run in self.files:
+            sizes += np.diff(run.ends, prepend=0)
+        first = 0
+        while first < self.many:
+            last = first + 1
+            while last < self.many and sizes[first : last + 1].sum() <= most:
+                last += 1
+            yield (first, last), int(sizes[first:last].sum())
+            first = last
+
+    def scans(self, buckets: tuple[int, int]) -> list[pl.LazyFrame]:
+        """The rows of some buckets, those of each file."""
+        found = []
+        for run in self.files:
+            first, n = run.span(*buckets)
+            if n:
+                found.append(pl.scan_parquet(run.path).slice(first, n))
+        return found
+
+    def read(
+        self, buckets: tuple[int, int], schema: Mapping[str, Any], inside: pl.Expr | None = None
+    ) -> pl.DataFrame:
+        """The rows of some buckets for which ``inside`` holds, with the columns of the schema."""
+        parts = []
+        for rows in self.scans(buckets):
+            if inside is not None:
+                parts.append(with_all(rows, schema).filter(inside).collect())
+            else:
+                have = rows.collect_schema()
+                parts.append(rows.select(c for c in schema if c in have).collect())
+        # A column without a value in one file has some in another.
+        filled = [with_all(frame.lazy(), schema).collect() for frame in parts]
+        return pl.concat(filled) if filled else pl.DataFrame(schema=dict(schema))
+
+
+def with_all(rows: pl.LazyFrame, schema: Mapping[str, Any]) -> pl.LazyFrame:
+    """All columns of the schema, null where the rows do not have them."""
+    have = rows.collect_schema()
+    return rows.select(
+        pl.col(c) if c in have else pl.lit(None, dtype=kind).alias(c) for c, kind in schema.items()
+    )
