@@ -519,6 +519,14 @@ def read_part(
     account = Account()
     chunks = source.chunks(plan.schema, whole=plan.whole, unwrap=plan.unwrap, numbers=plan.numbers)
     for chunk in ahead(chunks):
+        if spool is not None and plan.whole and chunk.frame.estimated_size() > spool.budget.held:
+            source.warnings.append(
+                tr(
+                    "{format} tells of a request in several records: each file of it was held as "
+                    "a whole, whatever --memory says",
+                    format=reader.name,
+                )
+            )
         found = account.take(chunk, plan, options, part)
         frames.append(tagged(found.good, index))
         failed.append(tagged(found.failed, index))
