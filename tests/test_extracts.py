@@ -20,7 +20,6 @@ import ttftdoctor
 from ttftdoctor.cli import app
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.engines.local import memory_bytes, take
-from ttftdoctor.errors import UsageError
 from ttftdoctor.extracts import LEAST_BYTES, Budget
 from ttftdoctor.extracts.facts import facts_of, nothing_carried
 from ttftdoctor.extracts.gather import gather
@@ -38,6 +37,7 @@ from ttftdoctor.extracts.tally import (
 )
 from ttftdoctor.intake import read_log
 from ttftdoctor.measure.rows import Around, prepare
+from ttftdoctor.prices import Pricing
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
 from ttftdoctor.table import FACTS, LINE
@@ -436,12 +436,29 @@ def test_memory_is_asked_for_and_checked(tmp_path: Path) -> None:
     assert "extract" not in json.loads(out.read_text())
 
 
-def test_what_cannot_be_done_with_an_extract_is_said() -> None:
-    from ttftdoctor.prices import Pricing
-
-    taken = take(Asked((str(PEAK),), budget=small(700)))
-    with pytest.raises(UsageError, match="money is counted of all rows"):
-        study(taken.log, "log", Settings(), pricing=Pricing(), whole=taken.whole)
+@pytest.mark.parametrize("pricing", [Pricing(listed=True), Pricing(gpu_hour=2.5, gpus=8)])
+def test_money_is_that_of_all_rows(tmp_path: Path, pricing: Pricing) -> None:
+    """What waste costs and remedies save, for all requests though some were looked at."""
+    log = tmp_path / "log.jsonl"
+    log.write_text(PEAK.read_text().replace('"chat-70b"', '"gpt-4o"'))
+    taken = take(Asked((str(log),), budget=small(2400)))
+    assert taken.whole is not None
+    assert taken.log.requests["model"].unique().to_list() == ["gpt-4o"]
+    part, _ = study(taken.log, "log", Settings(), pricing=pricing, draw=False, whole=taken.whole)
+    whole, _ = study(read_log([str(log)]), "log", Settings(), pricing=pricing, draw=False)
+    mine, all_ = part.repeated_prefix.money, whole.repeated_prefix.money
+    assert mine is not None
+    assert all_ is not None
+    for name in ("amount", "per_day", *(("input_spent", "output_spent") if pricing.listed else ())):
+        assert getattr(mine, name) == pytest.approx(getattr(all_, name), rel=0.1), name
+    assert ("counted on the requests looked at" in " ".join(mine.assumed)) == pricing.listed
+    saved = {gain.id: gain.money_saved for gain in whole.remedies}
+    assert saved["prefix_cache"]
+    for gain in part.remedies:
+        if saved[gain.id] is None:
+            assert gain.money_saved is None
+        else:
+            assert gain.money_saved == pytest.approx(saved[gain.id], rel=0.15), gain.id
 
 
 def test_the_machine_has_memory() -> None:

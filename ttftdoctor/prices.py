@@ -108,16 +108,24 @@ class Tariff:
 
 @dataclass(frozen=True)
 class Till:
-    """Turns tokens and seconds of one log into money, by one way of pricing."""
+    """Turns tokens and seconds of one log into money, by one way of pricing.
+
+    Where the rows are a part of the log, all of it has so many ``times`` their tokens, and lasts
+    for ``all_s`` seconds (None: it has no times).
+    """
 
     rows: Rows
     pricing: Pricing
     tariff: Tariff | None = None
     warnings: tuple[str, ...] = field(default=())
+    times: float = 1.0
+    all_s: float | None = None
 
     @cached_property
     def span_s(self) -> float | None:
         """First to last arrival, where the log has times."""
+        if self.times != 1.0:
+            return self.all_s
         known = self.rows.start[np.isfinite(self.rows.start)]
         if not self.rows.order_known or len(known) < 2:
             return None
@@ -141,6 +149,7 @@ class Till:
         """What a treatment saves, from what the log served again no longer computes."""
         if self.tariff is not None:
             money = _bill_saved(self.rows, self.tariff, treatment, outcome.tokens_saved)
+            money = self._of_all(money)
             return Saved(None, money, self._per_day(money))
         gpu_seconds = self._gpu_seconds(treatment, outcome)
         money = None
@@ -153,7 +162,7 @@ class Till:
         if not (t.reuse or t.compact_to is not None or t.servers != 1):
             # Sharing prefill out moves work and removes none; of the rest nobody knows the work.
             return 0.0 if t == Treatment(fair=True) else None
-        total = outcome.prefill_s_saved * self.gpus
+        total = outcome.prefill_s_saved * self.gpus * self.times
         if t.servers != 1:
             servers = self._replicas
             if servers is None or self.span_s is None:
@@ -167,6 +176,9 @@ class Till:
         if "replica" not in self.rows.scopes:
             return None
         return int(np.count_nonzero(np.bincount(self.rows.server)))
+
+    def _of_all(self, money: float | None) -> float | None:
+        return None if money is None else money * self.times
 
     def _per_day(self, money: float | None) -> float | None:
         if money is None or self.span_s is None or self.span_s < SHORTEST_SPAN_S:
@@ -186,13 +198,16 @@ class Till:
                 _dearer(rows, tariff, np.clip(or_zero(bound) - or_zero(rows.cached), 0.0, None))
                 for bound in (rows.repeated_low, rows.repeated_high)
             )
-            interval = min(low, amount), max(high, amount)
+            interval = min(low, amount) * self.times, max(high, amount) * self.times
+            amount = self._of_all(amount)
         notes = [tr("list prices for single requests: no discount, batch or other tier")]
         written = or_zero(rows.written)
         if written.any():
             notes.append(tr("of what was computed again, written tokens are taken first"))
         if not rows.cached_logged:
             notes.append(tr("cached tokens are not logged: what was read from a cache is inferred"))
+        if self.times != 1.0:
+            notes.append(tr("counted on the requests looked at; taken to be alike in all others"))
         if any(m.cached_per_m is None for m in tariff.models):
             notes.append(
                 tr("where no cached-read price is listed, cached tokens cost the full price")
@@ -208,10 +223,13 @@ class Till:
             basis="tokens",
             interval=interval,
             per_day=self._per_day(amount),
-            input_spent=spent,
-            output_spent=_output_spent(rows, tariff),
+            input_spent=self._of_all(spent),
+            output_spent=self._of_all(_output_spent(rows, tariff)),
             tokens_priced_share=float(inputs[priced].sum()) / total if total else None,
-            models=tariff.models[:MOST_NAMES],
+            models=tuple(
+                replace(one, input_tokens=round(one.input_tokens * self.times))
+                for one in tariff.models[:MOST_NAMES]
+            ),
             refused=tariff.refused[:MOST_NAMES],
             assumed=tuple(notes),
         )

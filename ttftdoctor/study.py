@@ -20,7 +20,6 @@ from ttftdoctor.diagnosis import (
     Slo,
     Verdict,
 )
-from ttftdoctor.errors import UsageError
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.examine import Examined, examine
 from ttftdoctor.experiment import expecting, filled
@@ -62,23 +61,15 @@ def study(
 
     ``named`` is the log as it is written on a command line; charts are made if there is something
     to ``draw``; the rows of the log are an extract of the ``whole``, where there is one.
-
-    Raises
-    ------
-    UsageError
-        If there are prices for an extract: they are of all rows or of none.
     """
-    if whole is not None and pricing is not None:
-        raise UsageError(
-            "the log is larger than the memory given, and money is counted of all rows at once",
-            help="give more --memory, or leave the prices out",
-        )
     with ThreadPoolExecutor(max_workers=1) as beside:
         later: list[tuple[Till | None, Future[PrefixFindings | None]]] = []
 
         def known(rows: Rows, lines: Lines | None) -> None:
             # Work on long arrays, which leaves the many small steps of the rest their turn.
             till = _till(rows, pricing)
+            if till is not None and whole is not None:
+                till = replace(till, times=whole.times(rows), all_s=whole.span_s)
             # What is reused across an extract's edges cannot be seen in it.
             part = _prefix if whole is None else _no_prefix
             later.append((till, beside.submit(carry(part), log, rows, lines, till)))

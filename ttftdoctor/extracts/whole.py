@@ -56,6 +56,19 @@ class Whole:
         """What the rows at hand must be told of the others."""
         return Around(self.tally.single_share)
 
+    @property
+    def span_s(self) -> float | None:
+        """First to last arrival of all requests, seconds; None where the log has no times."""
+        first, last = self.survey.first_start, self.survey.last_start
+        if not self.survey.order_known or first is None or last is None:
+            return None
+        return (last - first) / 1e6
+
+    def times(self, rows: Rows) -> float:
+        """How many times as many prompt tokens all requests have as those looked at."""
+        some = float(np.nansum(rows.inputs))
+        return self.tally.sums["input_tokens"] / some if some else 1.0
+
     def extract(self) -> Extract:
         """Which part was looked at, as it is reported."""
         dated = (self.survey.first_start or 0) > 10**14
