@@ -28,9 +28,10 @@ from pyspark.sql import SparkSession
 
 import ttftdoctor
 from ttftdoctor import simulator
+from ttftdoctor.choose import Only
 from ttftdoctor.cli import app
-from ttftdoctor.engines import Asked, local, spark
-from ttftdoctor.errors import InputError, TTFTDoctorError, UnknownFormat
+from ttftdoctor.engines import Asked, local, shuffles, spark
+from ttftdoctor.errors import InputError, TTFTDoctorError, UnknownFormat, UsageError
 from ttftdoctor.extracts import Budget
 from ttftdoctor.intake import keep, read_log
 from ttftdoctor.remedies import Settings
@@ -47,6 +48,7 @@ SESSION = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.executor.memory": "1g",
+    "spark.sql.shuffle.partitions": "4",
     "spark.scheduler.minRegisteredResourcesRatio": "1.0",
     "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
 }
@@ -73,19 +75,27 @@ def in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are cut though they are small."""
     monkeypatch.setattr(spark, "RANGE_BYTES", 120_000)
     monkeypatch.setattr(spark, "RANGE_ROWS", 700)
-    monkeypatch.setattr(spark, "TASK_ROWS", 800)
+    monkeypatch.setattr(shuffles, "TASK_ROWS", 800)
 
 
-def document(engine: Any, *logs: Any, rows: int | None = None, format: str | None = None) -> Any:
-    taken = engine.take(Asked(logs, format, budget=Budget(ROOMY, most_rows=rows)))
+def document(
+    engine: Any,
+    *logs: Any,
+    rows: int | None = None,
+    format: str | None = None,
+    only: Only | None = None,
+) -> Any:
+    taken = engine.take(Asked(logs, format, budget=Budget(ROOMY, most_rows=rows)), only)
     made, _ = study(taken.log, "log", Settings(), draw=False, whole=taken.whole)
     return json.loads(json.dumps(made.to_dict()))
 
 
-def as_on_one_machine(*logs: Path | str, rows: int | None = None) -> dict[str, Any]:
+def as_on_one_machine(
+    *logs: Path | str, rows: int | None = None, only: Only | None = None
+) -> dict[str, Any]:
     named = tuple(map(str, logs))
-    found: dict[str, Any] = document(spark, *named, rows=rows)
-    assert found == document(local, *named, rows=rows)
+    found: dict[str, Any] = document(spark, *named, rows=rows, only=only)
+    assert found == document(local, *named, rows=rows, only=only)
     return found
 
 
@@ -100,6 +110,38 @@ def test_a_log_larger_than_memory() -> None:
     """Sessions meet in the shuffle; counts, tables and the extract are those of one machine."""
     found = as_on_one_machine(PEAK, rows=900)
     assert found["extract"]["requests"] < found["extract"]["of"]
+
+
+@pytest.mark.usefixtures("session", "in_pieces")
+@pytest.mark.parametrize(
+    ("only", "all_held"),
+    [
+        (Only("11:00", "14:00"), False),
+        (Only(where="turn > 2 and input > p40"), False),
+        (Only("12:00", None, "input > p95"), True),
+    ],
+)
+def test_rows_that_are_chosen(tmp_path: Path, only: Only, all_held: bool) -> None:
+    """Of a log larger than memory, whether what is wanted of it fits or not."""
+    files = [tmp_path / f"{n}.jsonl" for n in range(2)]
+    lines = PEAK.read_bytes().splitlines(keepends=True)
+    for n, path in enumerate(files):
+        path.write_bytes(b"".join(lines[n::2]) + b'{"torn\n')
+    found = as_on_one_machine(*files, rows=500, only=only)
+    assert ("extract" not in found) == all_held
+    for record in found["inputs"]:
+        assert record["rows_read"] == record["rows_used"] + sum(record["rows_rejected"].values())
+
+
+@pytest.mark.usefixtures("session", "in_pieces")
+@pytest.mark.parametrize("where", ["nonsense > 3", "backlog > 3", "turn > 900"])
+def test_what_cannot_be_chosen_is_said_as_ever(where: str) -> None:
+    errors = []
+    for engine in (spark, local):
+        with pytest.raises(UsageError) as caught:
+            document(engine, str(PEAK), rows=700, only=Only(where=where))
+        errors.append((caught.value.what, caught.value.why, caught.value.help))
+    assert errors[0] == errors[1]
 
 
 @pytest.mark.usefixtures("session", "in_pieces")
@@ -243,7 +285,7 @@ def test_a_machine_is_lost_in_the_middle(
 ) -> None:
     """What it had read and sorted is made again by the one that is left. (The last test here.)"""
     monkeypatch.setattr(spark, "RANGE_BYTES", 300_000)
-    monkeypatch.setattr(spark, "TASK_ROWS", 2000)
+    monkeypatch.setattr(shuffles, "TASK_ROWS", 2000)
     path = tmp_path / "long.jsonl"
     lines = PEAK.read_text().splitlines()
     rows = [json.loads(line) for line in lines]

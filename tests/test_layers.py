@@ -69,6 +69,7 @@ FLOORS = (
     "comparisons.portrait comparisons.report inspection study prefixes.terminal prefixes.markdown",
     "engines",
     "engines.local engines.workers",
+    "engines.shuffles",
     "engines.spark",
     "run",
     "comparisons.flow comparisons.page contrasts.flow prefixes.flow conversion inspection.screen",

@@ -207,17 +207,10 @@ def _taken(
         return local.take(asked, only, save_state)
     from ttftdoctor.engines import spark
 
-    taken = spark.take(asked)
-    if taken.whole is None:
-        return Taken(_kept(taken.log, only))
-    if save_state is not None:
+    taken = spark.take(asked, only)
+    if taken.whole is not None and save_state is not None:
         raise UsageError(
             "the log is larger than the memory given: only --engine local saves a state of it",
-            help="give more --memory",
-        )
-    if only is not None and (only.since or only.until or only.where):
-        raise UsageError(
-            "the log is larger than the memory given: only --engine local chooses rows of it",
             help="give more --memory",
         )
     return taken

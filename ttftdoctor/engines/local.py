@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,22 +11,19 @@ from typing import TypeVar
 
 import polars as pl
 
-from ttftdoctor.choose import Clock, Only, clock_of, clocked, kept
+from ttftdoctor.choose import Clock, Only, clock_of, kept
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.extracts import LEAST_BYTES, Budget
 from ttftdoctor.extracts.chosen import (
     Carry,
+    Learned,
     Report,
     Rule,
+    choose_from,
     chosen,
     learn,
-    learned,
-    left_of,
     nothing_before,
     reported,
-    rule_of,
-    turns_of,
-    valued,
     values_of,
 )
 from ttftdoctor.extracts.facts import nothing_carried
@@ -82,7 +79,7 @@ def take(asked: Asked, only: Only | None = None, state: str | None = None) -> Ta
         if only is None or only.every_row:
             return _extracted(log, spool, state)
         with Spool(budget) as wanted:
-            log = _chosen(log, only, spool, wanted)
+            log = choose_from(_Pieces(spool, wanted), log, only, content=spool.content)
             if wanted.spilling:
                 return _extracted(log, wanted, state)
             return Taken(_held(log, wanted))
@@ -117,35 +114,36 @@ def _gathered(
     return part.tally, carry
 
 
-def _chosen(log: Log, only: Only, spool: Spool, wanted: Spool) -> Log:
-    """Put the rows that are wanted into a spool of their own; the log and what is said of them."""
-    clock = clocked(clock_of(rows) for rows in spool.starts())
-    found = learned(_each(spool, nothing_carried, partial(learn, clock=clock), _order(clock)))
-    rule = rule_of(found, clock, only, log.inputs, content=spool.content)
-    if rule.shares:
+class _Pieces:
+    """The rows of a spool; those that are wanted are put into another one."""
+
+    def __init__(self, spool: Spool, wanted: Spool) -> None:
+        self.spool, self.wanted = spool, wanted
+
+    def clocks(self) -> Iterator[Clock]:
+        return (clock_of(rows) for rows in self.spool.starts())
+
+    def learned(self, clock: Clock) -> Iterator[Learned]:
+        return _each(self.spool, nothing_carried, partial(learn, clock=clock), _order(clock))
+
+    def values(self, rule: Rule) -> Iterator[Mapping[str, pl.DataFrame]]:
         step = partial(values_of, rule=rule)
-        rule = valued(rule, _each(spool, nothing_carried, step, _order(clock), CHOSEN_AT_ONCE))
-    report = _put(spool, wanted, rule)
-    turns = turns_of(rule, report)
-    if turns != rule.turns and report.wanted:
-        rule = replace(rule, turns=turns)
-        wanted.clear()
-        report = _put(spool, wanted, rule)
-    return left_of(log, only, rule, report)
+        return _each(self.spool, nothing_carried, step, _order(rule.clock), CHOSEN_AT_ONCE)
 
+    def put(self, rule: Rule) -> Report:
+        self.wanted.clear()
 
-def _put(spool: Spool, wanted: Spool, rule: Rule) -> Report:
-    def step(rows: pl.DataFrame, carry: Carry) -> tuple[Report, Carry]:
-        part, carry = chosen(rows, carry, rule)
-        wanted.put(part.requests)
-        wanted.put(part.failed)
-        return part.report, carry
+        def step(rows: pl.DataFrame, carry: Carry) -> tuple[Report, Carry]:
+            part, carry = chosen(rows, carry, rule)
+            self.wanted.put(part.requests)
+            self.wanted.put(part.failed)
+            return part.report, carry
 
-    part = AT_ONCE if rule.where is None else CHOSEN_AT_ONCE
-    pieces = _each(spool, nothing_before, step, _order(rule.clock), part, long=spool.content)
-    report = reported(pieces)
-    wanted.spilling = wanted.too_large(report.wanted)
-    return report
+        part, long = AT_ONCE if rule.where is None else CHOSEN_AT_ONCE, self.spool.content
+        order = _order(rule.clock)
+        report = reported(_each(self.spool, nothing_before, step, order, part, long=long))
+        self.wanted.spilling = self.wanted.too_large(report.wanted)
+        return report
 
 
 def _each(

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,41 +21,29 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 
+from ttftdoctor.choose import Only, kept
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.engines.local import budget_of
+from ttftdoctor.engines.shuffles import Rows, Shelf, chosen_from, ddl
 from ttftdoctor.engines.workers import (
     NOTE,
-    PARCEL,
     PLACES,
     RANGE_BYTES,
     RANGE_ROWS,
-    REFERENCES,
-    REFERRING,
     ROWS,
-    WHO,
     Job,
     Plain,
     Report,
-    gathered,
     notes_in,
-    packed,
     placed,
     read,
     read_table,
-    references,
-    tallies_in,
-    unpacked,
 )
 from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
 from ttftdoctor.extracts import Budget
-from ttftdoctor.extracts.gather import in_order, with_facts
-from ttftdoctor.extracts.prompts import LONG, WAYS, Way
-from ttftdoctor.extracts.stretches import choose
-from ttftdoctor.extracts.survey import Survey, surveyed
-from ttftdoctor.extracts.tally import Manner, tallied
-from ttftdoctor.extracts.whole import Whole
+from ttftdoctor.extracts.gather import in_order
+from ttftdoctor.extracts.survey import surveyed
 from ttftdoctor.guide import for_part, for_path, format_of, in_manner, is_table
 from ttftdoctor.intake import Log, Reading, joined, log_of
 from ttftdoctor.intake.account import Account
@@ -67,7 +55,7 @@ from ttftdoctor.readers import Clock, Options, Plan, Raw
 from ttftdoctor.sources import CHUNK_BYTES, HEAD_BYTES, Shape, Source
 from ttftdoctor.sources.addresses import DATABASES, WEB, is_address
 from ttftdoctor.sources.known import Known
-from ttftdoctor.table import LINE, REJECT
+from ttftdoctor.table import REJECT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -78,9 +66,6 @@ MASTER = "local[*]"
 TABLE = "table:"
 #: Rows of a table that are looked at to recognise it.
 TABLE_ROWS = 1000
-#: Rows of sessions that one task gathers, of logs of no more than so many times as many: each task
-#: sends one tally, whatever its rows.
-TASK_ROWS, MOST_TASKS = 500_000, 256
 _SCHEME = re.compile(r"^([a-z][a-z0-9+.-]+):/")
 #: Addresses that workers open as one machine does.
 OURS = ("s3", "gs", "az", "azure", *WEB, *DATABASES)
@@ -107,8 +92,8 @@ _SETTINGS = {
 }
 
 
-def take(asked: Asked) -> Taken:
-    """Read logs on a cluster.
+def take(asked: Asked, only: Only | None = None) -> Taken:
+    """Read logs on a cluster; all rows by default, or those that are wanted ``only``.
 
     Raises
     ------
@@ -130,9 +115,9 @@ def take(asked: Asked) -> Taken:
                 work.table(spark.table(log.removeprefix(TABLE)), log)
             else:
                 work.files([str(path) for path in asked.logs])
-            return work.taken(budget)
+            return work.taken(budget, only)
         finally:
-            work.close()
+            work.shelf.clear()
 
 
 @contextmanager
@@ -191,7 +176,7 @@ class _Work:
         self._plainly: dict[int, Plain] = {}
         self._measured: set[str] = set()
         self._rows: DataFrame | None = None
-        self._kept: list[DataFrame] = []
+        self.shelf = Shelf()
 
     # ------------------------------------------------------------------- what is read
 
@@ -231,7 +216,7 @@ class _Work:
             self._plainly, self._names, self.asked.format, self.options, manner(),
             spoken(),
         )  # fmt: skip
-        found = [part.mapInArrow(partial(read, job=job), _ddl(ROWS)) for part in parts]
+        found = [part.mapInArrow(partial(read, job=job), ddl(ROWS)) for part in parts]
         rows = found[0]
         for other in found[1:]:
             rows = rows.unionAll(other)
@@ -250,22 +235,10 @@ class _Work:
             raise InputError("the table is not one of requests", where=name)
         self._names, self._plainly = {0: name}, {0: plain}
         work = partial(read_table, plain=plain, reading=manner(), language=spoken())
-        self._keep(table.mapInArrow(work, _ddl(ROWS)))
+        self._keep(table.mapInArrow(work, ddl(ROWS)))
 
     def _keep(self, rows: DataFrame) -> None:
-        self._rows = self._held(rows)
-
-    def _held(self, table: DataFrame) -> DataFrame:
-        """The same, worked out once and kept by the cluster until the run is over."""
-        from pyspark import StorageLevel
-
-        self._kept.append(table.persist(StorageLevel.MEMORY_AND_DISK))
-        return self._kept[-1]
-
-    def close(self) -> None:
-        """Let the cluster forget what it kept."""
-        for table in self._kept:
-            table.unpersist()
+        self._rows = self.shelf.put(rows)
 
     def _plain(self, path: str, given: BytesIO | None, *, whole: bool = False) -> Plain | None:
         """How a file is read in pieces; None if it cannot be.
@@ -365,36 +338,48 @@ class _Work:
 
     # ------------------------------------------------------------------- what came of it
 
-    def taken(self, budget: Budget) -> Taken:
-        """All rows, or a tally of them and an extract."""
+    def taken(self, budget: Budget, only: Only | None) -> Taken:
+        """All rows that are wanted, or a tally of them and an extract."""
         assert self._rows is not None
         notes = self._rows.filter(f"{NOTE} is not null").select("file", "block", NOTE).toArrow()
         reports: dict[int, dict[int, Report]] = {}
         for file, block, report in notes_in(notes):
             reports.setdefault(file, {})[block] = report
-        survey = surveyed(
-            one.survey for of in reports.values() for one in of.values() if one.survey is not None
-        )
-        lines = _lines_before(reports)
         every = [one for of in reports.values() for one in of.values()]
-        held = sum(one.bytes for one in every)
-        if survey.rows <= budget.fits and held <= budget.held:
-            return Taken(self._together(reports, self._collected(lines)))
-        # Where no session is named they are looked for by the blocks of the prompts.
-        content = survey.known.get("prefix_blocks", 0) > 0
-        long = content and not survey.covered("session_id")
-        size = held if long else sum(one.slim for one in every)
-        room = budget.room(size, survey.rows + survey.failed)
-        return self._extracted(reports, survey, lines, room, content=content, long=long)
+        sources, inputs = self._sources(reports)
+        rows = Rows(
+            self._rows, self.shelf,
+            survey=surveyed(one.survey for one in every if one.survey is not None),
+            held=sum(one.bytes for one in every),
+            slim=sum(one.slim for one in every),
+            sources=sources,
+            lines=_lines_before(reports),
+            inputs=inputs,
+        )  # fmt: skip
+        if rows.fit(budget):
+            return Taken(kept(self._together(reports, self._collected(rows)), only))
+        log = self._together(reports, {})
+        if only is not None and not only.every_row:
+            log, rows = chosen_from(rows, log, only)
+            if rows.fit(budget):
+                return Taken(_with_rows(log, rows.collected()))
+        return rows.taken(log, budget)
 
-    def _collected(self, lines: dict[tuple[int, int], int]) -> dict[int, pl.DataFrame]:
+    def _sources(self, reports: dict[int, dict[int, Report]]) -> tuple[dict[int, int], int]:
+        """How many inputs there are before those of each file, and in all."""
+        sources, many = {}, 0
+        for file in self._names:
+            sources[file] = many
+            one = next(iter(reports[file].values()))
+            many += len(one.log.inputs) if one.log is not None else one.problem is None
+        return sources, many
+
+    def _collected(self, rows: Rows) -> dict[int, pl.DataFrame]:
         """The rows of each file in the order in which they were read."""
-        assert self._rows is not None
-        table = self._rows.filter(f"{NOTE} is null").mapInArrow(packed, _ddl(PARCEL)).toArrow()
         none = pl.DataFrame(schema={**PLACES, **COLUMNS})
-        rows = pl.concat([none, *unpacked(table, "rows")]).sort("file", "block", "at")
+        every = pl.concat([none, *rows.collected()]).sort("file", "block", "at")
         nothing = dict.fromkeys(self._names, 0)
-        whole = placed(rows, nothing, lines).with_columns(rows["file"])
+        whole = placed(every, nothing, rows.lines).with_columns(every["file"])
         return {
             int(file): part.drop("file")
             for (file,), part in whole.partition_by("file", as_dict=True).items()
@@ -448,76 +433,6 @@ class _Work:
             plan = reader.plan(plain.head, options)
             return log_of(account, part, plan, options, plain.evidence, 0, requests, failed)
 
-    def _extracted(
-        self,
-        reports: dict[int, dict[int, Report]],
-        survey: Survey,
-        lines: dict[tuple[int, int], int],
-        fits: int,
-        *,
-        content: bool,
-        long: bool,
-    ) -> Taken:
-        assert self._rows is not None
-        log = self._together(reports, {})
-        sources, many = {}, 0
-        for file in self._names:
-            sources[file] = many
-            one = next(iter(reports[file].values()))
-            many += len(one.log.inputs) if one.log is not None else one.problem is None
-        choice, turns = choose(survey, fits), Manner.of(survey)
-        order = ["file", "source", "block", LINE]
-        tasks = min(max(-(-(survey.rows + survey.failed) // TASK_ROWS), 1), MOST_TASKS)
-        work = partial(gathered, manner=turns, choice=choice, sources=sources, lines=lines)
-        rows = self._rows.filter(f"{NOTE} is null").drop(NOTE, *(() if long else LONG))
-        way = None
-        if content:
-            refer = partial(references, order_known=turns.order_known, sources=sources, lines=lines)
-            new, way = self._first_to_have(refer, many)
-            rows = rows if new is None else rows.join(new, [*WHO], "left")
-        gathering = (
-            rows.repartition(tasks, "key")
-            .sortWithinPartitions("key", *(_in_time() if turns.order_known else ()), *order)
-            .mapInArrow(work, _ddl(PARCEL))
-        )
-        table = gathering.toArrow()
-        tally = tallied(tallies_in(table))
-        schema = pl.Schema(COLUMNS)
-        with_all = with_facts(schema, content=way is not None)
-        requests = in_order(unpacked(table, "requests"), with_all)
-        failed = in_order(unpacked(table, "failed"), schema)
-        found = replace(log, requests=requests, failed=failed)
-        return Taken(found, Whole(survey, tally, choice, requests.height, way))
-
-    def _first_to_have(
-        self, refer: Callable[..., Iterator[pa.RecordBatch]], inputs: int
-    ) -> tuple[DataFrame | None, Way | None]:
-        """How many blocks of prompts each row was the first to have, and what ids stand for.
-
-        Spark brings the references to a block together; before that each task sends one of them.
-        """
-        from pyspark.sql import functions as f
-
-        assert self._rows is not None
-        rows = self._rows.filter(f"{NOTE} is null and {REJECT} is null and blocks > 0")
-        rows = rows.select(*REFERRING)
-        if rows.isEmpty():
-            return None, None
-        for way in WAYS:
-            if way == "by_source" and inputs < 2:
-                continue
-            found = rows.mapInArrow(partial(refer, way=way), _ddl(REFERENCES))
-            first = found.groupBy("id").agg(
-                f.min("least").alias("least"),
-                f.max("most").alias("most"),
-                f.min(f.struct("start", "place", *WHO)).alias("first"),
-            )
-            first = self._held(first)
-            if first.filter("least <> most").isEmpty():
-                who = [f.col(f"first.{name}").alias(name) for name in WHO]
-                return first.groupBy(*who).agg(f.count("*").alias("new")), way
-        return None, None
-
 
 def _in_pieces(source: Source, parts: list[Part], whole: bool, given: bool) -> bool:
     """Whether a file has one record a line, all of one format, and lines can be cut anywhere."""
@@ -551,18 +466,15 @@ def _lines_before(reports: dict[int, dict[int, Report]]) -> dict[tuple[int, int]
     return out
 
 
-def _in_time() -> tuple[Any, ...]:
-    from pyspark.sql import functions
-
-    return (functions.col("start").asc_nulls_last(),)
-
-
-def _ddl(schema: pa.Schema) -> str:
-    """The columns of a schema as Spark writes them."""
-    names = {
-        pa.int64(): "bigint", pa.bool_(): "boolean", pa.binary(): "binary", pa.string(): "string",
-    }  # fmt: skip
-    return ", ".join(f"`{one.name}` {names.get(one.type, 'array<bigint>')}" for one in schema)
+def _with_rows(log: Log, rows: list[pl.DataFrame]) -> Log:
+    """The log with rows that know their place in it."""
+    good = pl.col(REJECT).is_null()
+    own = [some.drop(PLACES) for some in rows]
+    return replace(
+        log,
+        requests=in_order([some.filter(good) for some in own], log.requests.schema),
+        failed=in_order([some.filter(~good) for some in own], log.failed.schema),
+    )
 
 
 def _reader(plain: Plain) -> Any:

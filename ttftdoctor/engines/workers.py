@@ -8,18 +8,21 @@ from __future__ import annotations
 import io
 import pickle
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 import pyarrow as pa
 
 from ttftdoctor import catalog
-from ttftdoctor.errors import InputError
-from ttftdoctor.extracts.facts import nothing_carried
+from ttftdoctor.choose import clock_of, clocked
+from ttftdoctor.errors import InputError, TTFTDoctorError, UsageError
+from ttftdoctor.extracts.chosen import Report as Choosing
+from ttftdoctor.extracts.chosen import Rule, chosen, nothing_before, reported, rest_of
+from ttftdoctor.extracts.facts import nothing_carried, of_session
 from ttftdoctor.extracts.gather import gather
 from ttftdoctor.extracts.prompts import (
     LONG,
@@ -45,6 +48,8 @@ from ttftdoctor.readers import Clock, Options
 from ttftdoctor.sources import CHUNK_BYTES, Head, Shape, Source
 from ttftdoctor.sources.known import Known, KnownRows, bytes_between
 from ttftdoctor.table import LINE
+
+T = TypeVar("T")
 
 #: Rows that a worker puts on their way at once.
 BATCH_ROWS = 20_000
@@ -117,7 +122,11 @@ class Job:
 
 @dataclass
 class Report:
-    """What is said of a piece: counts, or a log without its rows, or why there is none."""
+    """What is said of a piece: counts, or a log without its rows, or why there is none.
+
+    ``survey``, ``bytes`` and ``slim`` (bytes without blocks of prompts) are of its rows, used and
+    failed; ``chosen`` is what became of those that these were chosen from.
+    """
 
     account: Account = field(default_factory=Account)
     lines: int = 0
@@ -125,10 +134,11 @@ class Report:
     notes: dict[str, None] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
     log: Log | None = None
-    problem: InputError | None = None
+    problem: TTFTDoctorError | None = None
     survey: Survey | None = None
     bytes: int = 0
     slim: int = 0
+    chosen: Choosing | None = None
 
 
 def read(batches: Iterable[pa.RecordBatch], job: Job) -> Iterator[pa.RecordBatch]:
@@ -177,13 +187,10 @@ def read_table(
     batches: Iterable[pa.RecordBatch], plain: Plain, reading: Reading, language: Language
 ) -> Iterator[pa.RecordBatch]:
     """Read the rows of a table, of which a task has one part."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    block = 0 if context is None else context.partitionId()
+    block = _number()
     with reading_so(reading), speaking(language):
         piece = _Piece(plain, 0, block)
-        for rows in _table_pieces(batches):
+        for rows in _joined(batches):
             data = io.BytesIO()
             rows.write_parquet(data, compression="uncompressed", statistics=False)
             data.seek(0)
@@ -192,15 +199,12 @@ def read_table(
         yield from piece.done()
 
 
-def _table_pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-    held: list[pl.DataFrame] = []
-    for batch in batches:
-        held.append(_frame(batch))
-        if sum(frame.height for frame in held) >= GATHER_ROWS:
-            yield pl.concat(held)
-            held = []
-    if held:
-        yield pl.concat(held)
+def _number() -> int:
+    """Of which part of a table this task has the rows."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return 0 if context is None else int(context.partitionId())
 
 
 class _Piece:
@@ -313,34 +317,92 @@ def gathered(
     """
     carry = nothing_carried()
     tallies: list[Tally] = []
-    held: list[pl.DataFrame] = []
-    waiting = 0
-
-    def work() -> Iterator[pa.RecordBatch]:
-        nonlocal carry, tallies
-        rows = pl.concat(held)
-        if "new" in rows.columns:
-            rows = with_seen(placed(rows, sources, lines, {**PROMPT, "new": pl.Int64}))
-        else:
-            rows = placed(rows, sources, lines)
+    for rows in _sessions(batches, sources, lines):
         found, carry = gather(rows, carry, manner, choice)
-        # Sessions come one after the other: only the last of them may go on.
-        carry = carry.filter(pl.col("session_id") == rows["session_id"][-1])
+        carry = of_session(carry, rows["session_id"][-1])
         tallies.append(found.tally)
         if len(tallies) > HELD:
             tallies = [tallied(tallies)]
         yield from _parcel("requests", found.requests)
         yield from _parcel("failed", found.failed)
+    yield _sent("tally", zlib.compress(pickle.dumps(tallied(tallies)), 1))
 
+
+def _sessions(
+    batches: Iterable[pa.RecordBatch],
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+) -> Iterator[pl.DataFrame]:
+    """Pieces of whole sessions, which come one after the other: only the last of them may go on."""
+    for rows in _joined(batches):
+        if "new" in rows.columns:
+            yield with_seen(placed(rows, sources, lines, {**PROMPT, "new": pl.Int64}))
+        else:
+            yield placed(rows, sources, lines)
+
+
+def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
+    held: list[pl.DataFrame] = []
     for batch in batches:
         held.append(_frame(batch))
-        waiting += batch.num_rows
-        if waiting >= GATHER_ROWS:
-            yield from work()
-            held, waiting = [], 0
+        if sum(frame.height for frame in held) >= GATHER_ROWS:
+            yield pl.concat(held)
+            held = []
     if held:
-        yield from work()
-    yield _sent("tally", zlib.compress(pickle.dumps(tallied(tallies)), 1))
+        yield pl.concat(held)
+
+
+def clocks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """By which clock rows go (``start``, ``reject``)."""
+    yield _part(clocked(clock_of(_frame(batch)) for batch in batches))
+
+
+def stepped(
+    batches: Iterable[pa.RecordBatch],
+    step: Callable[[pl.DataFrame, pl.DataFrame], tuple[T, pl.DataFrame]],
+    together: Callable[[Iterable[T]], T],
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+) -> Iterator[pa.RecordBatch]:
+    """What a step makes of pieces of whole sessions, ``together`` one part."""
+    carry = nothing_carried()
+    parts: list[T] = []
+    for rows in _sessions(batches, sources, lines):
+        part, carry = step(rows, carry)
+        carry = of_session(carry, rows["session_id"][-1])
+        parts = [together([*parts, part])]
+    for part in parts:
+        yield _part(part)
+
+
+def chosen_rows(
+    batches: Iterable[pa.RecordBatch],
+    rule: Rule,
+    sources: Mapping[int, int],
+    lines: Mapping[tuple[int, int], int],
+) -> Iterator[pa.RecordBatch]:
+    """The rows that stay of whole sessions, which know their place in the log; and a report."""
+    block = _number()
+    carry = nothing_before()
+    report, before = Report(), 0
+    surveys: list[Survey] = []
+    reports: list[Choosing] = []
+    try:
+        for rows in _sessions(batches, sources, lines):
+            found, carry = chosen(rows, carry, rule)
+            carry = rest_of(carry, rows["session_id"][-1])
+            reports = [reported([*reports, found.report])]
+            stay = pl.concat([found.requests, found.failed]).select(*COLUMNS)
+            surveys.append(survey_of(stay))
+            report.bytes += bytes_of(stay)
+            report.slim += bytes_of(stay.drop(LONG))
+            yield from _placed(stay, 0, block, before)
+            before += stay.height
+    except UsageError as error:  # said where it was asked, as on one machine
+        report.problem = error
+    report.survey = surveyed(surveys)
+    report.chosen = reports[0] if reports else None
+    yield _note(0, block, report)
 
 
 def references(
@@ -360,19 +422,19 @@ def references(
 
 def packed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows as they were read, in few and small parcels."""
-    held: list[pl.DataFrame] = []
-    for batch in batches:
-        held.append(rows_in(batch))
-        if sum(frame.height for frame in held) >= GATHER_ROWS:
-            yield from _parcel("rows", pl.concat(held))
-            held = []
-    if held:
-        yield from _parcel("rows", pl.concat(held))
+    for rows in _joined(batches):
+        yield from _parcel("rows", _as_read(rows))
 
 
 def unpacked(table: pa.Table, kind: str) -> list[pl.DataFrame]:
     """The rows of one kind that came back."""
     return [pl.read_parquet(io.BytesIO(data)) for data in _data(table, kind)]
+
+
+def parts_in(table: pa.Table) -> Iterator[Any]:
+    """What steps made of parts, as it came back."""
+    for data in _data(table, "part"):
+        yield pickle.loads(zlib.decompress(data))  # noqa: S301  (made by our own workers)
 
 
 def tallies_in(table: pa.Table) -> Iterator[Tally]:
@@ -394,6 +456,10 @@ def _parcel(kind: str, rows: pl.DataFrame) -> Iterator[pa.RecordBatch]:
         data = io.BytesIO()
         rows.write_parquet(data, compression="zstd", statistics=False)
         yield _sent(kind, data.getvalue())
+
+
+def _part(part: object) -> pa.RecordBatch:
+    return _sent("part", zlib.compress(pickle.dumps(part), 1))
 
 
 def _sent(kind: str, data: bytes) -> pa.RecordBatch:
@@ -426,7 +492,10 @@ def placed(
 
 def rows_in(table: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     """Rows as they came, without reports, in the types of a log."""
-    rows = _frame(table)
+    return _as_read(_frame(table))
+
+
+def _as_read(rows: pl.DataFrame) -> pl.DataFrame:
     kinds = {**PLACES, **COLUMNS}
     if NOTE in rows.columns:
         rows = rows.filter(pl.col(NOTE).is_null())

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 import polars as pl
@@ -30,6 +30,7 @@ from ttftdoctor.choose import (
     account_of,
     accounted,
     choose_by,
+    clocked,
     hardly_named,
     nothing_left,
     outside,
@@ -53,7 +54,7 @@ from ttftdoctor.contrasts.columns import (
 from ttftdoctor.contrasts.select import Rows as Selectable
 from ttftdoctor.diagnosis import Input
 from ttftdoctor.errors import UsageError
-from ttftdoctor.extracts.facts import facts_of, nothing_carried
+from ttftdoctor.extracts.facts import facts_of, nothing_carried, of_session
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
@@ -400,26 +401,31 @@ def values_of(
         good, carry = facts_of(good, carry, rule.clock.order_known)
         good = good.filter(pl.Series(outside(good["start"], *rule.window) == 0))
         held = _held(good, None, rule).columns
-    counted = {
+    values = {
         name: pl.Series("value", column.numbers()[: good.height]).drop_nans().value_counts(name="n")
         for name in rule.named
         if isinstance(column := held[name], Number)
     }
-    return {name: some.cast({"n": pl.Int64}) for name, some in counted.items()}, carry
+    return {name: some.cast({"n": pl.Int64}) for name, some in values.items()}, carry
 
 
-def valued(rule: Rule, parts: Iterable[Mapping[str, pl.DataFrame]]) -> Rule:
-    """The rule with the percentiles of the values that parts have together."""
+def counted(parts: Iterable[Mapping[str, pl.DataFrame]]) -> dict[str, pl.DataFrame]:
+    """The values of any number of parts, counted together."""
     every: dict[str, pl.DataFrame] = {}
     for part in parts:
         for name, some in part.items():
             both = some if name not in every else pl.concat([every[name], some])
             every[name] = both.group_by("value").agg(pl.col("n").sum())
+    return every
+
+
+def valued(rule: Rule, parts: Iterable[Mapping[str, pl.DataFrame]]) -> Rule:
+    """The rule with the percentiles of the values that parts have together."""
     return replace(
         rule,
         percentiles={
             name: tuple((share, _percentile(some, share)) for share in rule.shares)
-            for name, some in every.items()
+            for name, some in counted(parts).items()
         },
     )
 
@@ -466,6 +472,12 @@ def nothing_before() -> Carry:
     """The carry before the first piece."""
     none = pl.DataFrame(schema={"session_id": pl.String, "n": pl.Int64})
     return Carry(nothing_carried(), none["session_id"], none)
+
+
+def rest_of(carry: Carry, session: str | None) -> Carry:
+    """What is needed of a carry where only this session may go on."""
+    begun = carry.begun.filter(carry.begun == session)
+    return Carry(of_session(carry.last, session), begun, of_session(carry.others, session))
 
 
 @dataclass(frozen=True)
@@ -599,6 +611,47 @@ def _crowded(servers: pl.DataFrame, crowded: bool) -> tuple[pl.DataFrame, bool]:
     if crowded:
         servers = servers.with_columns(pl.lit(None, dtype=pl.String).alias("name"))
     return servers.group_by("clock", "name").agg(pl.col("stay", "gone").any()), crowded
+
+
+# ------------------------------------------------------------------- the whole way
+
+
+class Pieces(Protocol):
+    """The rows of a log beyond memory, wherever an engine has them."""
+
+    def clocks(self) -> Iterable[Clock]:
+        """The clocks of all rows, those of some at a time."""
+
+    def learned(self, clock: Clock) -> Iterable[Learned]:
+        """What :func:`learn` says of each piece of whole sessions."""
+
+    def values(self, rule: Rule) -> Iterable[Mapping[str, pl.DataFrame]]:
+        """What :func:`values_of` says of each piece."""
+
+    def put(self, rule: Rule) -> Report:
+        """Choose by a rule (:func:`chosen`); put the rows that stay where there is room, in place
+        of those that were put there before.
+        """
+
+
+def choose_from(pieces: Pieces, log: Log, only: Only, *, content: bool) -> Log:
+    """Choose rows; the log, which has none at hand, with all that is said of them.
+
+    Raises
+    ------
+    UsageError
+        If a moment or the expression is wrong, needs all rows at once, or leaves none.
+    """
+    clock = clocked(pieces.clocks())
+    rule = rule_of(learned(pieces.learned(clock)), clock, only, log.inputs, content=content)
+    if rule.shares:
+        rule = valued(rule, pieces.values(rule))
+    report = pieces.put(rule)
+    turns = turns_of(rule, report)
+    if turns != rule.turns and report.wanted:
+        rule = replace(rule, turns=turns)
+        report = pieces.put(rule)
+    return left_of(log, only, rule, report)
 
 
 # ------------------------------------------------------------------- what is left

@@ -28,6 +28,11 @@ def nothing_carried() -> pl.DataFrame:
     return pl.DataFrame(schema=CARRY_TYPES)
 
 
+def of_session(carry: pl.DataFrame, session: str | None) -> pl.DataFrame:
+    """What is needed of a carry where only this session may go on."""
+    return carry.filter(pl.col("session_id") == session)
+
+
 def turn_order(order_known: bool) -> tuple[str, ...]:
     """The columns by which the turns of a session are in order."""
     return IN_TIME if order_known else AS_READ
