@@ -496,3 +496,16 @@ def test_the_unit_of_a_log_changes_nothing(
     assert tables[0]["e2e_us"].to_list() == [ttft + rest for ttft, rest, _ in requests]
     for other in tables[1:]:
         assert_frame_equal(tables[0], other)
+
+
+def test_a_stamp_that_was_never_set_is_no_start(log: Path) -> None:
+    """One zero among dates would make the clock of the log a relative one; one of many zeros is."""
+    rows = [{"timestamp": 1_777_629_600 + n, "ttft_ms": 90 + n} for n in range(30)]
+    found = read(log, *rows, {"timestamp": 0, "ttft_ms": 90})
+    assert found.requests.height == 31
+    assert found.requests["start"].null_count() == 1
+    assert found.requests["start"].min() == START
+    assert any("1 rows start before 2000" in text for text in found.warnings)
+    moved = [{**row, "timestamp": row["timestamp"] - 1_777_629_600} for row in rows]
+    assert read(log, *moved).requests["start"].null_count() == 0
+    assert read(log, *moved, *rows).requests["start"].null_count() == 0

@@ -93,6 +93,8 @@ ABSURD_TOKENS: Final = 10**8
 
 #: An instant larger than this is meant as a date, not as a clock that starts somewhere (1973).
 _EPOCH_US: Final = 10**14
+#: Rows read together have dates if this part of their starts are such.
+_DATES: Final = 0.9
 _YEAR_2000_US: Final = 946_684_800_000_000
 _YEAR_2100_US: Final = 4_102_444_800_000_000
 
@@ -193,7 +195,9 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         > pl.col("input_tokens").fill_null(ABSURD_TOKENS),
         ("start", "start_dropped"): (start < -_EPOCH_US)
         | start.is_between(_EPOCH_US, _YEAR_2000_US, closed="left")
-        | (start > _YEAR_2100_US),
+        | (start > _YEAR_2100_US)
+        # A zero among dates is a stamp that was never set, not a clock that starts somewhere.
+        | ((start < _YEAR_2000_US) & ((start >= _YEAR_2000_US).mean() >= _DATES)),
         ("queue_us", "queue_dropped"): measured & (pl.col("queue_us") > ttft * 1.05 + 1000),
         ("prefill_us", "prefill_dropped"): measured & (pl.col("prefill_us") > ttft * 1.05 + 1000),
         ("output_tokens", "output_dropped"): output_bad,

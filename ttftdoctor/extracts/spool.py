@@ -43,6 +43,8 @@ FILE_ROWS, FILE_PART = 250_000, 8
 SAMPLED = 500
 #: Buckets of references to blocks, and the memory that one reference takes on its way.
 PARTS, REFERENCE_BYTES = 256, 400
+#: By what references are dealt out.
+_HASH = pl.col("id").hash(seed=0)
 #: A row is counted once: its number, and the bucket that it is in.
 _WHO = ("row", "bucket")
 _REFERENCES: dict[str, Any] = {**REFERENCE, "row": pl.Int64, "bucket": pl.UInt8}
@@ -252,10 +254,8 @@ class Spool:
                 some = first_references(rows, way, _WHO, order_known)
                 if not chained(some):
                     return None
-                part = some.select((pl.col("id").hash(seed=0) % PARTS).cast(pl.UInt8)).to_series()
-                references.add(some, part)
-            for buckets, _ in references.groups(most):
-                found = first_of(references.read(buckets, _REFERENCES), _WHO)
+                references.add(some, some.select((_HASH % PARTS).cast(pl.UInt8)).to_series())
+            for found in _alike(references, most):
                 if not chained(found):
                     new.clear()
                     return None
@@ -311,6 +311,15 @@ class Spool:
         self._waits = 0
         self._survey = self._survey.plus(survey_of(rows))
         self._all.add(rows, rows.select((lot() % BUCKETS).cast(pl.UInt8)).to_series())
+
+
+def _alike(references: Runs, most: int) -> Iterator[pl.DataFrame]:
+    """The first references to blocks, those of some blocks at a time: about ``most`` are read."""
+    for buckets, rows in references.groups(most):
+        many = max(-(-rows // most), 1)
+        for share in range(many):
+            inside = None if many == 1 else _HASH // PARTS % many == share
+            yield first_of(references.read(buckets, _REFERENCES, inside), _WHO)
 
 
 def bytes_of(rows: pl.DataFrame) -> int:

@@ -41,6 +41,8 @@ LENGTH_SPREAD = 1.25
 #: Attention to 1,000 tokens of context costs at most this part of the rest of a token's prefill:
 #: even in tiny models the two meet at more than 600 tokens, in large ones at tens of thousands.
 MOST_ATTENTION = 1.5
+#: The context has a price of its own if it varies by this part of what new tokens do.
+FEWEST_CONTEXT = 0.1
 #: With fewer free requests than this, all are used at a low quantile.
 FEWEST_FREE = 5
 
@@ -221,7 +223,9 @@ def fit_line(
     if np.quantile(attention, 0.95) > 0.6 * np.quantile(u, 0.95) and n >= 20:
         names.append("b")
         columns.append(attention)
-    if np.mean(c > 0.05) >= 0.1 and n >= 20:
+    # Where the context hardly varies, a price of all tokens is one of the new ones.
+    varies = _width(c) >= FEWEST_CONTEXT * _width(u)
+    if np.mean(c > 0.05) >= 0.1 and n >= 20 and varies:
         names.append("d")
         columns.append(c + u)
 
@@ -248,9 +252,6 @@ def fit_line(
         coef, draws, _ = fit(tau, 60)
         at = names.index(name)
         part = coef[at] * np.quantile(columns[at], 0.95)
-        if name == "d":
-            # Where the context hardly varies, a price of all tokens is one of the new ones.
-            part = coef[at] * float(np.ptp(np.quantile(c, [0.05, 0.95])))
         whole = float(np.quantile(np.column_stack(columns) @ coef, 0.95))
         sure = draws.shape[0] > 0 and np.quantile(draws[:, at], 0.05) > 0
         if name == "b" and coef[at] > MOST_ATTENTION * coef[1]:
@@ -282,6 +283,11 @@ def fit_line(
         noise_s=noise,
         noise_share=1.4826 * float(np.median(np.abs(raw - middle) / fitted)),
     )
+
+
+def _width(values: Array) -> float:
+    """From the 5th to the 95th percentile."""
+    return float(np.ptp(np.quantile(values, [0.05, 0.95])))
 
 
 def _spread(u: Array, ttft: Array) -> Array:
