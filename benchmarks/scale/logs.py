@@ -25,6 +25,8 @@ PLANTED = "repeated_prefix_no_reuse"
 
 PLAIN = ("jsonl", "parquet")
 PACKED = ("jsonl.gz", "jsonl.zst")
+#: JSON lines that have the ids of the prompts' blocks.
+BLOCKS = "blocks"
 
 PACK = """
 import gzip, shutil, sys
@@ -41,7 +43,9 @@ with open(source, "rb") as lines:
 def log_of(folder: Path, rows: int, form: str) -> Path:
     """The log of this size and form, made unless an earlier run has left it in the folder."""
     stem = folder / f"chat-{rows}-seed{SEED}-v{EDITION}"
-    path = Path(f"{stem}.{form}")
+    if form == BLOCKS:
+        stem = stem.with_name(f"{stem.name}-{BLOCKS}")
+    path = Path(f"{stem}.{'jsonl' if form == BLOCKS else form}")
     if path.exists():
         return path
     if form in PACKED:
@@ -51,7 +55,8 @@ def log_of(folder: Path, rows: int, form: str) -> Path:
         half.replace(path)
         return path
     make = [sys.executable, str(Path(__file__).with_name("make.py")), str(rows)]
-    make += [f"--{form}", str(path), "--truth", f"{stem}.truth.json"]
+    make += ["--blocks", "--jsonl"] if form == BLOCKS else [f"--{form}"]
+    make += [str(path), "--truth", f"{stem}.truth.json"]
     subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
     return path
 

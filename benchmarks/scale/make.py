@@ -7,6 +7,7 @@ arrival, and a daily course of load with its peak in the afternoon. People hold 
 turn sends what was said before and some more; some begin with a long document, others are short
 to the end, so that the length of a prompt and its turn are two different things. Nothing is reused
 (``repeated_prefix_no_reuse``), or with ``--reuse`` what the same replica has seen ten minutes ago.
+With ``--blocks`` each row has the ids of its prompt's blocks, of which all have the first one.
 
 A log that is larger is one of more days, of the same fleet: so do logs grow, and all figures by row
 stay the same. A log of less than a day is one of fewer replicas, down to two. So that every log
@@ -32,6 +33,7 @@ from typing import IO, Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -63,6 +65,8 @@ MEAN_TURNS = 6.0
 LONGEST = 60_000
 KEPT = 600.0
 BLOCK = 16
+#: Tokens of a block whose id is logged: only full ones are.
+LOGGED_BLOCK = 512
 MOVED = 0.1
 FAILED = 0.003
 PIECE = 300_000
@@ -81,6 +85,7 @@ class Truth:
     cached_tokens: int = 0
     output_tokens: int = 0
     history_tokens: int = 0
+    content_tokens: int = 0
     ttft: float = 0.0
     wait: float = 0.0
     busiest: float = 0.0
@@ -97,6 +102,7 @@ class Truth:
         for name in ("input_tokens", "cached_tokens", "output_tokens"):
             setattr(self, name, getattr(self, name) + int(c[name][good].sum()))
         self.history_tokens += int(c["history"][good].sum())
+        self.content_tokens += int(c["known_blocks"][good].sum()) * LOGGED_BLOCK
         self.ttft += float((c["wait"] + c["prefill"])[good].sum())
         self.wait += float(c["wait"][good].sum())
         self.busiest = max(self.busiest, float(c["wait"].max()))
@@ -203,6 +209,10 @@ def conversations(fleet: Fleet, first: int, begin: Array, rng: np.random.Generat
     inputs = np.minimum(history + new + document[session] * (turn == 1), LONGEST)
     history = np.minimum(history, inputs)
 
+    full = inputs // LOGGED_BLOCK
+    # Prompts grow until they are cut, so what is known of one is what was in the one before.
+    known_blocks = np.maximum(np.minimum(before(full, 0.0), full), np.minimum(full, 1))
+
     # The service has two models of one size, each on half of the replicas.
     model = rng.integers(0, 2, count)
     half = fleet.replicas // 2
@@ -228,6 +238,7 @@ def conversations(fleet: Fleet, first: int, begin: Array, rng: np.random.Generat
         "session": session + first, "turn": turn, "start": start, "replica": replica,
         "input_tokens": inputs.astype(np.int64), "cached_tokens": cached.astype(np.int64),
         "output_tokens": output.astype(np.int64), "history": history.astype(np.int64),
+        "known_blocks": known_blocks.astype(np.int64),
         "prefill": prefill, "decode": np.where(failed, refused, decode), "failed": failed,
     }  # fmt: skip
 
@@ -280,7 +291,18 @@ def pieces(fleet: Fleet, rows: int) -> Iterator[Columns]:
         place, number, step = float(order[-1]), number + at_once, step + 1
 
 
-def frame_of(c: Columns, seed: int) -> pl.DataFrame:
+def blocks_of(c: Columns, seed: int) -> pl.Series:
+    """Ids of the full blocks of each prompt: the head of all prompts, then those of its session."""
+    many = c["input_tokens"] // LOGGED_BLOCK
+    ends = np.cumsum(many)
+    place = np.arange(ends[-1]) - np.repeat(ends - many, many)
+    session = np.repeat(c["session"], many)
+    ids = mixed(np.where(place == 0, 0, (session + 1) * 1000 + place), seed + 2**41)
+    offsets = np.concatenate([[0], ends])
+    return pl.Series(pa.LargeListArray.from_arrays(offsets, ids))
+
+
+def frame_of(c: Columns, seed: int, blocks: bool = False) -> pl.DataFrame:
     """A piece as a table, with a moment as ``timestamp`` and milliseconds, as a gateway logs it."""
     replicas = int(c["replica"].max()) + 1
     ttft = (c["wait"] + c["prefill"]) * 1e3
@@ -302,6 +324,10 @@ def frame_of(c: Columns, seed: int) -> pl.DataFrame:
         }
     )
     assert tuple(frame.columns) == FIELDS
+    if blocks:
+        frame = frame.with_columns(
+            blocks_of(c, seed).alias("prefix_blocks"), pl.lit(LOGGED_BLOCK).alias("block_tokens")
+        )
     return frame
 
 
@@ -317,7 +343,7 @@ def room(folder: Path, rows: int, jsonl: bool, parquet: bool) -> None:
         sys.exit(f"{folder} has {free / 2**30:.1f} GiB free; {2 * wanted / 2**30:.1f} are wanted")
 
 
-def write(fleet: Fleet, rows: int, jsonl: Path | None, parquet: Path | None) -> Truth:
+def write(fleet: Fleet, rows: int, jsonl: Path | None, parquet: Path | None, blocks: bool) -> Truth:
     """Write the log as JSON lines, as Parquet or as both; files appear once they are whole."""
     truth = Truth(replicas=fleet.replicas, days=fleet.length / DAY)
     place = (parquet or jsonl or Path()).parent
@@ -327,7 +353,7 @@ def write(fleet: Fleet, rows: int, jsonl: Path | None, parquet: Path | None) -> 
         with lines.open("wb") as file:
             for piece in pieces(fleet, rows):
                 truth.add(piece)
-                frame = frame_of(piece, fleet.seed)
+                frame = frame_of(piece, fleet.seed, blocks)
                 if parquet is not None:
                     parts.append(Path(folder) / f"{len(parts):05d}.parquet")
                     frame.write_parquet(parts[-1], compression="lz4")
@@ -356,6 +382,7 @@ def main() -> None:
     parser.add_argument("--truth", type=Path, help="what was put into the log, as JSON")
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--replicas", type=int, help="a larger fleet instead of more days")
+    parser.add_argument("--blocks", action="store_true", help="with ids of the prompts' blocks")
     parser.add_argument("--reuse", action="store_true", help="with a working prefix cache")
     options = parser.parse_args()
     if not options.jsonl and not options.parquet:
@@ -366,7 +393,7 @@ def main() -> None:
     for path in (options.jsonl, options.parquet):
         if path:
             room(path.absolute().parent, options.rows, bool(options.jsonl), bool(options.parquet))
-    truth = write(fleet, options.rows, options.jsonl, options.parquet)
+    truth = write(fleet, options.rows, options.jsonl, options.parquet, options.blocks)
     text = json.dumps(truth.document(), indent=1)
     if options.truth:
         options.truth.write_text(text + "\n")

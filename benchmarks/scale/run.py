@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
-from logs import FIELDS, PACKED, PLAIN, PLANTED, log_of, truth_of
+from logs import BLOCKS, FIELDS, PACKED, PLAIN, PLANTED, log_of, truth_of
 from processes import Run, run
 from spark import answers, masters, settings, shuffled
 from speed import exponent, middle
@@ -34,6 +34,8 @@ SIZES = (10_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000)
 #: JSON lines of 5 GB, which is read beside the sizes above.
 FIVE_GIGABYTES = 18_500_000
 PACKED_ROWS = 1_000_000
+#: Rows of logs with the blocks of their prompts.
+BLOCK_ROWS = (300_000, 1_000_000, 3_000_000)
 SPARK_ROWS = (1_000_000, 10_000_000)
 #: Below, the start of a process is most of its time: the power is fitted with and without it,
 FROM_ROWS = 100_000
@@ -120,7 +122,7 @@ def spark_contenders(memory: str | None) -> dict[str, Command]:
 # ------------------------------------------------------------------- answers
 
 
-def mistakes(answer: Path, truth: dict[str, Any]) -> list[str]:
+def mistakes(answer: Path, truth: dict[str, Any], form: str) -> list[str]:
     """Where a diagnosis differs from what was put into the log; a name and figures for each."""
     found = json.loads(answer.read_text())
     out = []
@@ -132,6 +134,9 @@ def mistakes(answer: Path, truth: dict[str, Any]) -> list[str]:
     mean = found["population"]["ttft_mean_s"]
     if abs(mean / truth["mean_ttft"] - 1) > 1e-4:
         out.append(f"mean TTFT {mean:.3f} s instead of {truth['mean_ttft']:.3f} s")
+    repeated = found["repeated_prefix"]
+    if form == BLOCKS and abs(repeated["repeated_tokens"] / truth["content_tokens"] - 1) > 0.01:
+        out.append(f"{repeated['repeated_tokens']} tokens by {repeated['grade']}")
     line = found["cost_lines"]["prefill"]
     for name, planted in (("fixed_ms", "fixed"), ("ms_per_1k_tokens", "linear")):
         low, high = line[f"{name}_interval"]
@@ -183,7 +188,7 @@ class Growth:
                         f"{one.seconds:.2f} s, {one.mib:.0f} MiB"
                     )
                     if name == "diagnose":
-                        wrong = mistakes(answer, truth_of(case.path))
+                        wrong = mistakes(answer, truth_of(case.path), case.form)
                         self.wrong[case.form, case.rows] = wrong
 
     def report(self, cases: list[Case]) -> list[str]:
@@ -331,6 +336,7 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
             wanted.append((form, FIVE_GIGABYTES))
     if "jsonl" in options.forms and options.packed_rows:
         wanted += [(form, options.packed_rows) for form in PACKED]
+    wanted += [(BLOCKS, rows) for rows in sorted(options.block_rows)]
     return made(options.folder, wanted)
 
 
@@ -348,6 +354,8 @@ def main() -> None:
     parser.add_argument("--forms", nargs="+", choices=PLAIN, default=list(PLAIN))
     parser.add_argument("--packed-rows", type=int, default=PACKED_ROWS,
                         help="rows of the logs that are read packed too; 0 for none")  # fmt: skip
+    parser.add_argument("--block-rows", type=int, nargs="*", default=list(BLOCK_ROWS),
+                        help="rows of the logs that have the blocks of their prompts")  # fmt: skip
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--memory", default="1GiB", help="the bound that diagnose is given")
     parser.add_argument("--no-memory", action="store_true", help="give it no bound")
