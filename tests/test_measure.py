@@ -16,10 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
+from ttftdoctor import simulator
 from ttftdoctor.diagnosis import ACCOUNTS, Diagnosis, LedgerRow
 from ttftdoctor.examine import Examined, examine
 from ttftdoctor.intake import read_log
 from ttftdoctor.measure import links
+from ttftdoctor.measure.lines import fit_line
 from ttftdoctor.measure.load import load_of
 from ttftdoctor.measure.queues import waits_of
 from ttftdoctor.measure.rows import Rows, prepare
@@ -709,3 +711,25 @@ def test_arithmetic_links_need_times_and_variety() -> None:
     assert linked is not None
     assert len(np.unique(linked.session)) == 1
     assert links.by_arithmetic(none, none, chain, outputs, none, group_) is None
+
+
+def test_a_context_that_hardly_varies_has_no_price(tmp_path: Path) -> None:
+    """All prompts have one cached head: a price of all tokens would be one of new ones."""
+    run = simulator.serve(simulator.load("queueing_peak"), seed=1)
+    (planted,) = run.truth()["cost_lines"].values()
+    path = tmp_path / "log.jsonl"
+    simulator.write_log(run, str(path), "full")
+    line = diagnose(str(path)).cost_lines.prefill
+    assert line is not None
+    assert line.ms_per_1k_context is None
+    assert line.ms_per_1k_tokens == pytest.approx(planted["ms_per_1k_tokens"], rel=0.15)
+
+
+def test_a_context_that_varies_keeps_its_price() -> None:
+    rng = np.random.default_rng(4)
+    uncached, context = rng.uniform(500, 9_000, 600), rng.uniform(0, 60_000, 600)
+    ttft = 0.06 + 0.07 * uncached / 1e3 + 0.004 * (uncached + context) / 1e3
+    ttft *= rng.normal(1, 0.01, 600)
+    line = fit_line(uncached, context, ttft, clusters=None, how="all", lonely=True)
+    assert line.per_1k_context == pytest.approx(0.004, rel=0.1)
+    assert line.per_1k == pytest.approx(0.07, rel=0.03)
