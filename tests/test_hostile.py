@@ -5,12 +5,16 @@ from __future__ import annotations
 import bz2
 import contextlib
 import datetime as dt
+import gc
 import gzip
+import io
 import json
 import lzma
 import os
 import subprocess
 import sys
+import tracemalloc
+import weakref
 from pathlib import Path
 
 import polars as pl
@@ -368,6 +372,76 @@ def test_a_bomb_of_blank_lines(tmp_path):
     assert log.requests["line"].max() == 200_000_100
 
 
+@pytest.mark.parametrize("kind", _PACK)
+def test_a_packed_file_read_in_steps_of_any_size(kind):
+    data = _noise(3000)
+    for size in (1, 1000, len(data) - 1, len(data), len(data) + 1):
+        file = io.BytesIO(_PACK[kind](data))
+        ((begins, make),) = [
+            one for one in sources._UNPACKERS.items() if file.getvalue().startswith(one[0])
+        ]
+        packed = sources._Packed(file, begins, make)
+        parts = [packed.read(size) for _ in range(min(3, len(data) // size + 1))]
+        assert b"".join(parts) == data[: 3 * size]
+        assert packed.given == len(data[: 3 * size])
+
+
+def test_a_document_too_large_is_not_held_twice(tmp_path, monkeypatch):
+    size = 2**27
+    monkeypatch.setattr("ttftdoctor.sources.MAX_DOCUMENT_BYTES", size)
+    packed = gzip.compress(b"[" + b"\n" * (size + size // 8))
+    tracemalloc.start()
+    with pytest.raises(InputError, match="a JSON document of more than"):
+        _read(tmp_path / "a.gz", packed)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1.5 * size
+
+
+def test_what_was_refused_is_held_no_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("ttftdoctor.sources.MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("ttftdoctor.sources.MAX_DOCUMENT_BYTES", 2**21)
+    table, document, good = tmp_path / "a.csv", tmp_path / "b.json", tmp_path / "c.jsonl"
+    table.write_bytes(_csv().encode() + b"a" * 2000)
+    document.write_bytes(b"[" * 2**22)
+    good.write_bytes(_lines(_rows()))
+    there: weakref.WeakSet[sources.Source] = weakref.WeakSet()
+    held: list[int] = []
+    begin = sources.Source.__init__
+
+    def begun(self, *args, **options):
+        held.append(len(there))
+        there.add(self)
+        begin(self, *args, **options)
+
+    monkeypatch.setattr(sources.Source, "__init__", begun)
+    gc.disable()
+    try:
+        for paths in ([table], [document], [table, document, good]):
+            with contextlib.suppress(InputError):
+                read_log([str(path) for path in paths])
+    finally:
+        gc.enable()
+    assert held == [0] * 5
+
+
+@pytest.mark.parametrize("name", ["sglang-log.log", "locust.log"])
+def test_lines_that_begin_with_a_bracket_are_no_document(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("ttftdoctor.sources.MAX_DOCUMENT_BYTES", 2**21)
+    data = (LOGS / name).read_bytes()
+    times = 2**22 // len(data)
+    one = read_log([str(LOGS / name)]).inputs[0]
+    log = _read(tmp_path / "a.log", data * times)
+    assert log.inputs[0].format == one.format
+    assert log.inputs[0].rows_read >= one.rows_read * times // 2
+
+
+@pytest.mark.parametrize("first", ["1", "-1.5e3", "null", "NaN", '"x"', "[]", "", " \n"])
+def test_an_array_may_begin_with_anything(tmp_path, first):
+    text = f"[{first}{',' if first.strip() else ''}{json.dumps(_rows())[1:]}"
+    assert _read(tmp_path / "a.json", text.encode()).requests.height == 50
+
+
 # ------------------------------------------------------------------------- CSV
 
 
@@ -449,6 +523,21 @@ def test_a_table_too_large_to_hold(tmp_path, monkeypatch):
     monkeypatch.setattr("ttftdoctor.sources.MAX_TABLE_BYTES", 1000)
     with pytest.raises(InputError, match="cannot be held"):
         _read(tmp_path / "a.csv.gz", gzip.compress(_csv().encode()))
+
+
+def test_a_table_with_a_line_too_long_to_hold(tmp_path, monkeypatch):
+    monkeypatch.setattr("ttftdoctor.sources.MAX_LINE_BYTES", 1000)
+    text = _csv().encode()
+    assert _read(tmp_path / "a.csv", text + b"a" * 1000).inputs[0].rows_read == 51
+    for data in (text + b"a" * 1001, text + b"a" * 1001 + b"\n" + text):
+        with pytest.raises(InputError, match="a line of CSV of more than"):
+            _read(tmp_path / "a.csv", data)
+
+
+def test_an_open_quote_is_not_printed_whole(tmp_path):
+    with pytest.raises(InputError, match="cannot be read") as caught:
+        _read(tmp_path / "a.csv", _csv().encode() + b'"' + b"a" * 100_000)
+    assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize("data", [b"\x1c", b'"', b"#\n", b"a" * 200_000, b'"' + b"a" * 200_000])

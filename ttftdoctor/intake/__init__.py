@@ -152,9 +152,13 @@ class Reading:
         InputError
             The error, where there is no other file.
         """
+        # What was read of the file is held by the error's traceback, and must not be any longer.
         if len(self.files) == 1:
-            raise error
-        self._problems.append(error)
+            try:
+                raise error
+            finally:
+                del error
+        self._problems.append(error.with_traceback(None))
         self._warnings[tr("skipped {path}: {why}", path=shown(path), why=error.what)] = None
 
     def log(self) -> Log:

@@ -56,7 +56,7 @@ PARSERS = 2
 PIECES = 16
 #: How far before the end of a block the end of a line is looked for, to read no more than that.
 TAIL_BYTES = 2**16
-#: A single line longer than this is rejected by name.
+#: A single line longer than this is rejected by name, and CSV with such a line is refused.
 MAX_LINE_BYTES = 64 * 2**20
 #: A pretty-printed JSON document must fit in memory; beyond this it is refused.
 MAX_DOCUMENT_BYTES = 2**30
@@ -157,7 +157,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
         while True:
             maker.join()
             if failed:
-                raise failed[0]
+                raise failed.pop()  # what held it here would hold all that was read
             if not made:
                 return
             item = made.pop()
@@ -273,7 +273,7 @@ class _Packed:
         self.damage: str | None = None
         self.given = 0  # bytes that were unpacked so far
         self._pieces = self._unpack(file, begins, make)
-        self._left = b""
+        self._left = memoryview(b"")
 
     def read(self, size: int) -> bytes:
         parts = [self._left]
@@ -282,11 +282,12 @@ class _Packed:
             piece = next(self._pieces, None)
             if piece is None:
                 break
-            parts.append(piece)
+            parts.append(memoryview(piece))
             got += len(piece)
+        # The last one is cut before they are joined: it may be much longer than what is asked for.
+        cut = len(parts[-1]) - max(got - size, 0)
+        parts[-1], self._left = parts[-1][:cut], parts[-1][cut:]
         data = b"".join(parts)
-        self._left = data[size:]
-        data = data[:size]
         self.given += len(data)
         return data
 
@@ -457,10 +458,19 @@ class Source:
             data = parts[0] if len(parts) == 1 else b"".join(parts)
         return data.replace(b"\r", b"\n") if self._old_mac else data
 
+    def _everything(self, most: int) -> bytes | None:
+        """Everything that is left; None if that is more bytes than this."""
+        parts = [self._buffer]
+        size = len(self._buffer)
+        while size <= most and (part := self._read(CHUNK_BYTES)):
+            parts.append(part)
+            size += len(part)
+        return b"".join(parts) if size <= most else None
+
     def _rest(self, what: str) -> bytes:
         """Everything that is left, for a format that must be held in memory."""
-        data = self._buffer + self._read(MAX_TABLE_BYTES + 1)
-        if len(data) > MAX_TABLE_BYTES:
+        data = self._everything(MAX_TABLE_BYTES)
+        if data is None:
             raise InputError(
                 f"more than {MAX_TABLE_BYTES / 2**30:.3g} GiB of {what} cannot be held",
                 where=self.path,
@@ -523,7 +533,7 @@ class Source:
                 self.path, Shape.JSON, records=tuple(good), columns=_keys(good),
                 lines=tuple(filled[:HEAD_RECORDS]),
             )  # fmt: skip
-        if first in "{[":
+        if first == "{" or _ARRAY.match(text):
             document = self._parse_document(text if whole else None)
             if document is not None:
                 return self._document_head(document)
@@ -573,15 +583,15 @@ class Source:
     def _parse_document(self, text: str | None) -> list[Any] | None:
         """Parse one document, an array, or objects one after another; None if it is no JSON."""
         if text is None:
-            rest = self._read(MAX_DOCUMENT_BYTES + 1)
-            self._buffer += rest
-            if len(self._buffer) > MAX_DOCUMENT_BYTES:
+            everything = self._everything(MAX_DOCUMENT_BYTES)
+            if everything is None:
                 raise InputError(
                     "a JSON document of more than 1 GiB cannot be read",
                     where=self.path,
                     help="write one record a line (JSON lines), which is read in parts",
                 )
-            text = plain_text(self._buffer.decode("utf-8", errors="replace"))
+            self._buffer = everything
+            text = plain_text(everything.decode("utf-8", errors="replace"))
         text = _paired(text)
         decoder = json.JSONDecoder()
         values: list[Any] = []
@@ -635,7 +645,7 @@ class Source:
             records = tuple(frame.to_dicts())
         except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
             raise InputError(
-                "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
+                "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0][:200]
             ) from None
         return Head(self.path, Shape.PARQUET, records=records, columns=tuple(frame.columns))
 
@@ -740,7 +750,7 @@ class Source:
 
     def _damaged(self, error: BaseException) -> InputError:
         return InputError(
-            "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0]
+            "the Parquet file is damaged", where=self.path, why=str(error).splitlines()[0][:200]
         )
 
     def _csv_chunk(self, schema: Mapping[str, Any]) -> Chunk:
@@ -760,6 +770,11 @@ class Source:
             raise InputError(
                 f"more than {MAX_CELLS:,} cells of CSV cannot be held", where=self.path,
                 help="split it, or write Parquet, and leave blank lines out",
+            )  # fmt: skip
+        if _has_long_line(body):
+            raise InputError(
+                f"a line of CSV of more than {MAX_LINE_BYTES / 2**20:.3g} MiB cannot be held",
+                where=self.path, help="leave columns of long texts out",
             )  # fmt: skip
         tail = b"" if body.endswith(b"\n") else b"\n"
         data = b"".join((header.getvalue().encode(), body, tail))
@@ -785,7 +800,7 @@ class Source:
             raise InputError(
                 "the CSV file cannot be read",
                 where=self.path,
-                why=str(error).splitlines()[0],
+                why=str(error).splitlines()[0][:200],
                 help="check the quoting near the place named",
             ) from None
         if frame.height != data.count(b"\n") - 1:
@@ -963,6 +978,17 @@ def _newlines(block: bytes) -> int:
     return sum(int(np.count_nonzero(piece == 10)) for piece in pieces)
 
 
+def _has_long_line(data: bytes) -> bool:
+    """Whether a line is longer than may be; only one place in so many bytes is looked at."""
+    at, end = 0, len(data)
+    while end - at > MAX_LINE_BYTES:
+        cut = data.rfind(b"\n", at, at + MAX_LINE_BYTES + 1)
+        if cut < 0:
+            return True
+        at = cut + 1
+    return False
+
+
 def _plain_types(frame: pl.DataFrame, *, nested: bool | set[str]) -> pl.DataFrame:
     """Parquet columns as the readers know them: text, numbers, instants.
 
@@ -1006,6 +1032,13 @@ def _plain_types(frame: pl.DataFrame, *, nested: bool | set[str]) -> pl.DataFram
 def _is_list(dtype: Any) -> bool:
     """Whether a type is that of lists of single values."""
     return isinstance(dtype, pl.List) and not (dtype.inner and dtype.inner.is_nested())
+
+
+#: How an array begins. A stamp or a word in brackets before a line of text is none.
+_ARRAY = re.compile(
+    r"\s*\[\s*(?:\Z|[\[{\"\],]|"
+    r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-?Infinity|NaN|true|false|null)\s*[,\]])"
+)
 
 
 def _listed(text: str, decoder: json.JSONDecoder) -> list[Any] | None:
