@@ -436,6 +436,11 @@ def test_lines_that_begin_with_a_bracket_are_no_document(tmp_path, monkeypatch, 
     assert log.inputs[0].rows_read >= one.rows_read * times // 2
 
 
+@pytest.mark.parametrize("head", ["[1234] ", "[    1.234567] ", "[2026-08-01 10:00:00] ", "[a] "])
+def test_what_stands_in_brackets_before_a_line_is_no_array(head):
+    assert not sources._ARRAY.match(head + "(Engine) INFO: Avg prompt throughput: 0.0 tokens/s")
+
+
 @pytest.mark.parametrize("first", ["1", "-1.5e3", "null", "NaN", '"x"', "[]", "", " \n"])
 def test_an_array_may_begin_with_anything(tmp_path, first):
     text = f"[{first}{',' if first.strip() else ''}{json.dumps(_rows())[1:]}"

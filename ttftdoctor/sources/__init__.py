@@ -1034,10 +1034,10 @@ def _is_list(dtype: Any) -> bool:
     return isinstance(dtype, pl.List) and not (dtype.inner and dtype.inner.is_nested())
 
 
-#: How an array begins. A stamp or a word in brackets before a line of text is none.
+#: How an array begins. A stamp, a number or a word in brackets before a line of text is none.
 _ARRAY = re.compile(
     r"\s*\[\s*(?:\Z|[\[{\"\],]|"
-    r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-?Infinity|NaN|true|false|null)\s*[,\]])"
+    r"(?:-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?|-?Infinity|NaN|true|false|null)\s*,)"
 )
 
 
