@@ -28,8 +28,8 @@ from ttftdoctor.errors import UsageError
 from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner
-from ttftdoctor.measure.rows import COVERED, Array, Index, Mask, Rows, prepare
-from ttftdoctor.table import LINE, REJECT, SET_ASIDE, Field
+from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
+from ttftdoctor.table import COVERED, LINE, REJECT, SET_ASIDE, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER
 from ttftdoctor.units import count as number
 from ttftdoctor.zones import local, moment_of

@@ -68,6 +68,9 @@ UNREAD: Final = "unread"
 
 SCHEMA: Final[dict[str, Any]] = {c.name: c.dtype for c in _COLUMNS}
 
+#: A column counts as logged when at least this share of the rows has it.
+COVERED: Final = 0.5
+
 #: What a row owes to the turn before it, for rows whose sessions are not all there: place in the
 #: session from 1; input, output (0 if unknown), end and replica of the previous request.
 FACTS: Final[dict[str, Any]] = {
@@ -125,6 +128,11 @@ class Field:
     unit: str
     why: str
     kind: Grade = "logged"
+
+
+def ended_at() -> pl.Expr:
+    """When a request of the table ended, microseconds; its start where that is unknown."""
+    return pl.col("start") + pl.coalesce("e2e_us", "ttft_us", pl.lit(0))
 
 
 def conform(frame: pl.DataFrame) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -138,7 +138,7 @@ def diagnose(
         targets = {"json": json_, "markdown": markdown, "html": html}
         written = [name for name, target in targets.items() if target is not None]
         unseen = "-" in (*targets.values(), openmetrics) or (quiet and written)
-        _load_beside(written if unseen else [*written, "terminal"])
+        told = _loading_beside(written if unseen else [*written, "terminal"], progress(quiet))
         diagnosis = run(
             *(state or ()),
             *logs,
@@ -150,7 +150,7 @@ def diagnose(
             machine=machine_of(params, flops, bandwidth, bytes_per_param),
             pricing=pricing_of(prices, provider, gpu_hour_price, gpus, currency),
             only=only_of(since, until, where, query),
-            progress=progress(quiet),
+            progress=told,
             draw=any(target is not None for target in (html, csv, png)),
             save_state=save_state,
             memory=bytes_of(memory, "--memory"),
@@ -239,8 +239,14 @@ def inspect(
             print_to(console, found)
 
 
-def _load_beside(forms: Sequence[str]) -> None:
-    """Load what comes after reading in a thread meanwhile; who needs it earlier waits for it."""
+def _loading_beside(
+    forms: Sequence[str], shown: Callable[[str, int], None] | None
+) -> Callable[[str, int], None]:
+    """Progress, as ``shown``, with whose first rows a thread begins to load what comes after.
+
+    Who needs it earlier waits for it. Before there are rows the thread would only take turns with
+    this one, and the first rows come later; then Polars is at work, which needs no turns.
+    """
     import threading
     from contextlib import suppress
 
@@ -255,7 +261,15 @@ def _load_beside(forms: Sequence[str]) -> None:
             for name in forms:
                 catalog.renderer(name)
 
-    threading.Thread(target=load, daemon=True).start()
+    loader = threading.Thread(target=load, daemon=True)
+
+    def told(path: str, rows: int) -> None:
+        if loader.ident is None:
+            loader.start()
+        if shown is not None:
+            shown(path, rows)
+
+    return told
 
 
 def _named(option: str, folder: str) -> None:

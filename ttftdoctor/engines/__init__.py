@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ttftdoctor.extracts import Budget
-from ttftdoctor.extracts.whole import Whole
 from ttftdoctor.intake import Log
 from ttftdoctor.readers import Options
+
+if TYPE_CHECKING:
+    from ttftdoctor.extracts.whole import Whole
 
 Engine = Literal["local", "spark"]
 

@@ -59,8 +59,8 @@ from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner, reading_as
-from ttftdoctor.measure.rows import COVERED, MOST_SERVERS, Array, Index, history, prepare
-from ttftdoctor.table import FACTS, LINE, REJECT, SCHEMA
+from ttftdoctor.measure.rows import MOST_SERVERS, Array, Index, history, prepare
+from ttftdoctor.table import COVERED, FACTS, LINE, REJECT, SCHEMA
 
 #: Columns that follow from all rows that were in flight at the time, and from the sessions where
 #: these must be found.

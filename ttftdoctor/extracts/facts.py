@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from ttftdoctor.measure.rows import ended_at
-from ttftdoctor.table import FACTS, LINE
+from ttftdoctor.table import FACTS, LINE, ended_at
 
 #: The order of a session's turns; without known starts that of the log.
 IN_TIME = ("start", "source", LINE)

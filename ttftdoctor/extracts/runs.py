@@ -5,8 +5,6 @@ So all rows of a bucket are read without the others, whoever wrote them and when
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -35,6 +33,8 @@ class Folder:
     def close(self) -> None:
         """Remove all files."""
         if self._path is not None:
+            import shutil  # of a log that fits, nothing is ever put here
+
             shutil.rmtree(self._path, ignore_errors=True)
 
     def write(self, rows: pl.DataFrame, name: str) -> Path:
@@ -45,6 +45,8 @@ class Folder:
         TTFTDoctorError
             If the disk is full, or there is no place for such files.
         """
+        import tempfile
+
         try:
             with self._lock:
                 if self._path is None:

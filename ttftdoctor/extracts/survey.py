@@ -11,8 +11,7 @@ from functools import reduce
 
 import polars as pl
 
-from ttftdoctor.measure.rows import COVERED
-from ttftdoctor.table import REJECT, SCHEMA
+from ttftdoctor.table import COVERED, REJECT, SCHEMA
 
 SECOND_US = 1_000_000
 #: Stretches of time in which rows are counted, seconds: the shortest of which there are not more

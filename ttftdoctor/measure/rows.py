@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttftdoctor.language import tr
 from ttftdoctor.measure import links
 from ttftdoctor.stats import in_order, or_zero
-from ttftdoctor.table import FACTS, PROMPT_FACTS, SCOPE_COLUMNS
+from ttftdoctor.table import COVERED, FACTS, PROMPT_FACTS, SCOPE_COLUMNS, ended_at
 
 if TYPE_CHECKING:
     from ttftdoctor.measure.caches import Shared
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Mask = NDArray[np.bool_]
-
-#: A column counts as logged when at least this share of the rows has it.
-COVERED = 0.5
 
 #: Prompts that changed within their history are a habit of the log if they are this part of later
 #: turns.
@@ -430,11 +427,6 @@ def _places(session: Index) -> tuple[Index, Index]:
     later = np.flatnonzero(inside & ~new)
     before[order[later]] = order[later - 1]
     return place, before
-
-
-def ended_at() -> pl.Expr:
-    """When a request of the table ended, microseconds; its start where that is unknown."""
-    return pl.col("start") + pl.coalesce("e2e_us", "ttft_us", pl.lit(0))
 
 
 def _previous(frame: pl.DataFrame) -> pl.DataFrame:

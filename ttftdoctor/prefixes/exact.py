@@ -10,7 +10,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.caches import Shared
 from ttftdoctor.measure.lines import Lines
-from ttftdoctor.measure.rows import COVERED, Index, Rows
+from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.prefixes.broken import broken
 from ttftdoctor.prefixes.capacity import capacity_curve
 from ttftdoctor.prefixes.content import by_content
@@ -24,6 +24,7 @@ from ttftdoctor.prefixes.records import PrefixFindings
 from ttftdoctor.prefixes.routing import REPLICAS, routing
 from ttftdoctor.prefixes.rungs import Asked, keys_of
 from ttftdoctor.prefixes.words import headline, lacking
+from ttftdoctor.table import COVERED
 
 if TYPE_CHECKING:
     from ttftdoctor.prices import Till

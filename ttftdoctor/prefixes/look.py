@@ -9,13 +9,14 @@ import numpy as np
 from ttftdoctor.intake import Log
 from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.lines import Lines
-from ttftdoctor.measure.rows import COVERED, Rows
+from ttftdoctor.measure.rows import Rows
 from ttftdoctor.prefixes.costs import costs_of
 from ttftdoctor.prefixes.ladder import ladder
 from ttftdoctor.prefixes.reconcile import beside_log
 from ttftdoctor.prefixes.records import PrefixFindings
 from ttftdoctor.prefixes.rungs import Asked, by_counts, keys_of
 from ttftdoctor.prefixes.words import headline, lacking
+from ttftdoctor.table import COVERED
 
 if TYPE_CHECKING:
     from ttftdoctor.prices import Till

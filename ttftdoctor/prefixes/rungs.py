@@ -14,12 +14,13 @@ from math import gcd
 import numpy as np
 
 from ttftdoctor.language import mark, tr
-from ttftdoctor.measure.rows import COVERED, Index, Rows
+from ttftdoctor.measure.rows import Index, Rows
 from ttftdoctor.prefixes.kv import KvShape
 from ttftdoctor.prefixes.ladder import Step
 from ttftdoctor.prefixes.limits import Inferred, threshold
 from ttftdoctor.prefixes.records import Limits
 from ttftdoctor.stats import Array, or_zero, thin
+from ttftdoctor.table import COVERED
 from ttftdoctor.units import count, seconds, share
 
 #: Ways to choose a replica, and in words.
