@@ -20,7 +20,7 @@ from ttftdoctor.choose import Only, kept
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.engines.local import take
 from ttftdoctor.errors import UsageError
-from ttftdoctor.extracts import Budget
+from ttftdoctor.extracts import Budget, shared
 from ttftdoctor.extracts import spool as spools
 from ttftdoctor.extracts.prompts import (
     WAYS,
@@ -67,9 +67,9 @@ def seen_at_once(rows: pl.DataFrame, order_known: bool) -> dict[int, int | None]
     by = ("start", "source", "line") if order_known else ("source", "line")
     ordered = rows.sort(by, nulls_last=True)
     seen = np.zeros(rows.height, dtype=np.int64)
-    shared = shared_of(ordered)
-    if shared is not None:
-        seen[shared.at] = shared.one.hits()
+    tree = shared_of(ordered)
+    if tree is not None:
+        seen[tree.at] = tree.one.hits()
     told = ordered["prefix_blocks"].is_not_null()
     return {
         row: int(n) if known else None
@@ -167,10 +167,10 @@ def test_pieces_of_any_size_see_the_same(
     """Files, buckets of references and rows with few at a time have the same figures."""
     path = blocks["eviction_expiry"]
     roomy = both(path, rows=500)[0]
-    monkeypatch.setattr(spools, "REFERENCE_BYTES", ROOMY // 4 // 700)
+    monkeypatch.setattr(shared, "REFERENCE_BYTES", ROOMY // 4 // 700)
     monkeypatch.setattr(spools, "FILE_ROWS", 200)
     monkeypatch.setattr(spools, "BUCKETS", 3)
-    monkeypatch.setattr(spools, "PARTS", 5)
+    monkeypatch.setattr(shared, "PARTS", 5)
     assert both(path, rows=500)[0] == roomy
 
 

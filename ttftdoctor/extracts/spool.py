@@ -12,25 +12,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
-import numpy as np
 import polars as pl
 
 from ttftdoctor.extracts import Budget
-from ttftdoctor.extracts.prompts import (
-    LONG,
-    PROMPT,
-    REFERENCE,
-    WAYS,
-    Way,
-    chained,
-    first_of,
-    first_references,
-    new_blocks,
-    place,
-    with_prompts,
-    with_seen,
-)
+from ttftdoctor.extracts.prompts import LONG, PROMPT, Way, place, with_prompts
 from ttftdoctor.extracts.runs import Folder, Runs, with_all
+from ttftdoctor.extracts.shared import Shared, shared_of
 from ttftdoctor.extracts.stretches import lot
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
 from ttftdoctor.table import LINE, REJECT
@@ -41,13 +28,6 @@ BUCKETS = 64
 FILE_ROWS, FILE_PART = 250_000, 8
 #: Of so many rows one is looked at to see where rows lie in their order.
 SAMPLED = 500
-#: Buckets of references to blocks, and the memory that one reference takes on its way.
-PARTS, REFERENCE_BYTES = 256, 400
-#: By what references are dealt out.
-_HASH = pl.col("id").hash(seed=0)
-#: A row is counted once: its number, and the bucket that it is in.
-_WHO = ("row", "bucket")
-_REFERENCES: dict[str, Any] = {**REFERENCE, "row": pl.Int64, "bucket": pl.UInt8}
 
 
 class Spool:
@@ -63,9 +43,8 @@ class Spool:
         #: Inputs that were read before the one that is being read.
         self.before = 0
         self.spilling = False
-        #: Whether the rows have blocks of their prompts, and what their ids stand for.
+        #: Whether the rows have blocks of their prompts.
         self.content = False
-        self.way: Way | None = None
         self._held = self._bytes = self._rows = self._slim = self._long = 0
         self._waiting: list[pl.DataFrame] = []
         self._waits = 0
@@ -73,7 +52,7 @@ class Spool:
         self._schema: dict[str, Any] = {}
         self._folder = Folder()
         self._all = Runs(self._folder, BUCKETS, "rows")
-        self._new: Runs | None = None
+        self._shared: Shared | None = None
         self._laid: defaultdict[str, list[Path]] = defaultdict(list)
         self._lock = Lock()
 
@@ -221,10 +200,8 @@ class Spool:
 
     def _columns(self, *, long: bool) -> dict[str, Any]:
         left = () if long else LONG
-        ours = (*PROMPT, "row") if self._new is None else ()
+        ours = (*PROMPT, "row") if self._shared is None else ()
         return {c: kind for c, kind in self._schema.items() if c not in (*left, *ours)}
-
-    # ------------------------------------------------------------------- blocks of prompts
 
     def look(self, order_known: bool, inputs: int) -> None:
         """Find out what each prompt has in common with all those before it.
@@ -233,74 +210,17 @@ class Spool:
         blocks that are those of its prompt.
         """
         self._write()
-        if not self.content:
-            return
-        for way in WAYS:
-            if way == "by_source" and inputs < 2:
-                continue
-            new = self._first_to_have(way, order_known)
-            if new is not None:
-                if new.files:
-                    self._new, self.way = new, way
-                return
+        if self.content:
+            memory = self.budget.total
+            self._shared = shared_of(self._all, self._schema, order_known, inputs, memory)
 
-    def _first_to_have(self, way: Way, order_known: bool) -> Runs | None:
-        """How many blocks each row was the first to have; None if ids do not chain this way."""
-        most = self.budget.total // REFERENCE_BYTES // 4
-        references = Runs(self._folder, PARTS, "blocks")
-        new = Runs(self._folder, BUCKETS, "new")
-        try:
-            for rows in self._prompts(most):
-                some = first_references(rows, way, _WHO, order_known)
-                if not chained(some):
-                    return None
-                references.add(some, some.select((_HASH % PARTS).cast(pl.UInt8)).to_series())
-            for found in _alike(references, most):
-                if not chained(found):
-                    new.clear()
-                    return None
-                counts = new_blocks(found, _WHO)
-                if counts.height:
-                    new.add(counts.drop("bucket"), counts["bucket"])
-        finally:
-            references.clear()
-        return new
-
-    def _prompts(self, most: int) -> Iterator[pl.DataFrame]:
-        """Blocks of the prompts of usable rows, in pieces of no more than ``most``, or one row."""
-        columns = ("row", "blocks", "prefix_blocks", "source", LINE, "start", REJECT)
-        for run in self._all.files:
-            rows = with_all(pl.scan_parquet(run.path), {c: self._schema[c] for c in columns})
-            sizes = rows.select(pl.col("blocks").fill_null(0)).collect().to_series()
-            buckets = np.repeat(np.arange(BUCKETS), np.diff(run.ends, prepend=0))
-            numbers = pl.Series("bucket", buckets, dtype=pl.UInt8)
-            piece = (sizes.cum_sum() // most).rle()
-            first = 0
-            for length in piece.struct.field("len"):
-                part = rows.slice(first, length).collect()
-                part = part.with_columns(numbers.slice(first, length)).filter(
-                    pl.col(REJECT).is_null()
-                )
-                first += length
-                if part.height:
-                    yield part
+    @property
+    def way(self) -> Way | None:
+        """What the ids of blocks stand for, if that was looked for and there are any."""
+        return None if self._shared is None else self._shared.way
 
     def _seen(self, rows: pl.DataFrame, buckets: tuple[int, int]) -> pl.DataFrame:
-        """The rows with what their prompts repeat, if that was looked for."""
-        if self._new is None:
-            return rows
-        parts = self._new.scans(buckets)
-        if not parts:
-            return with_seen(rows.with_columns(pl.lit(None, dtype=pl.Int64).alias("new"))).drop(
-                "row"
-            )
-        mine = rows.lazy().select("row")
-        counts = (
-            pl.concat(parts).join(mine, on="row", how="semi")
-            .group_by("row").agg(pl.col("new").sum())
-            .collect(engine="streaming")
-        )  # fmt: skip
-        return with_seen(rows.join(counts, on="row", how="left", maintain_order="left")).drop("row")
+        return rows if self._shared is None else self._shared.seen(rows, buckets)
 
     def _write(self) -> None:
         """Put what is waiting into a file, the rows of each bucket together."""
@@ -311,15 +231,6 @@ class Spool:
         self._waits = 0
         self._survey = self._survey.plus(survey_of(rows))
         self._all.add(rows, rows.select((lot() % BUCKETS).cast(pl.UInt8)).to_series())
-
-
-def _alike(references: Runs, most: int) -> Iterator[pl.DataFrame]:
-    """The first references to blocks, those of some blocks at a time: about ``most`` are read."""
-    for buckets, rows in references.groups(most):
-        many = max(-(-rows // most), 1)
-        for share in range(many):
-            inside = None if many == 1 else _HASH // PARTS % many == share
-            yield first_of(references.read(buckets, _REFERENCES, inside), _WHO)
 
 
 def bytes_of(rows: pl.DataFrame) -> int:
