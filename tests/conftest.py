@@ -1,4 +1,4 @@
-"""Goldens: texts that a person has read, compared word for word."""
+"""What tests have in common: their order, and goldens, which a person has read once."""
 
 from __future__ import annotations
 
@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the goldens instead of comparing"
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes minutes, or one of the workers would do it at the end, alone."""
+    items.sort(key=lambda item: item.path.name != "test_spark.py")
 
 
 @pytest.fixture

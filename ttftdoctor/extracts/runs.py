@@ -71,6 +71,14 @@ class Run:
 
     path: Path
     ends: tuple[int, ...]
+    columns: frozenset[str]
+
+    def scan(self, schema: Mapping[str, Any]) -> pl.LazyFrame:
+        """Its rows with the columns of the schema, null where it does not have them."""
+        return pl.scan_parquet(self.path).select(
+            pl.col(c) if c in self.columns else pl.lit(None, dtype=kind).alias(c)
+            for c, kind in schema.items()
+        )
 
     def span(self, low: int, high: int) -> tuple[int, int]:
         """Where the rows of some buckets begin, and how many there are."""
@@ -92,7 +100,8 @@ class Runs:
         held = rows.select(s.name for s in rows if s.null_count() < rows.height)
         counts = np.bincount(numbers, minlength=self.many)
         ends = tuple(int(n) for n in np.cumsum(counts))
-        self.files.append(Run(self.folder.write(held[order], self.name), ends))
+        path = self.folder.write(held[order], self.name)
+        self.files.append(Run(path, ends, frozenset(held.columns)))
 
     def clear(self) -> None:
         """Forget all rows."""
@@ -116,34 +125,17 @@ class Runs:
             yield (first, last), int(sizes[first:last].sum())
             first = last
 
-    def scans(self, buckets: tuple[int, int]) -> list[pl.LazyFrame]:
-        """The rows of some buckets, those of each file."""
-        found = []
-        for run in self.files:
-            first, n = run.span(*buckets)
-            if n:
-                found.append(pl.scan_parquet(run.path).slice(first, n))
-        return found
+    def scans(self, buckets: tuple[int, int], schema: Mapping[str, Any]) -> list[pl.LazyFrame]:
+        """The rows of some buckets with the columns of the schema, those of each file."""
+        spans = [(run, *run.span(*buckets)) for run in self.files]
+        return [run.scan(schema).slice(first, n) for run, first, n in spans if n]
 
     def read(
         self, buckets: tuple[int, int], schema: Mapping[str, Any], inside: pl.Expr | None = None
     ) -> pl.DataFrame:
         """The rows of some buckets for which ``inside`` holds, with the columns of the schema."""
-        parts = []
-        for rows in self.scans(buckets):
-            if inside is not None:
-                parts.append(with_all(rows, schema).filter(inside).collect())
-            else:
-                have = rows.collect_schema()
-                parts.append(rows.select(c for c in schema if c in have).collect())
-        # A column without a value in one file has some in another.
-        filled = [with_all(frame.lazy(), schema).collect() for frame in parts]
-        return pl.concat(filled) if filled else pl.DataFrame(schema=dict(schema))
-
-
-def with_all(rows: pl.LazyFrame, schema: Mapping[str, Any]) -> pl.LazyFrame:
-    """All columns of the schema, null where the rows do not have them."""
-    have = rows.collect_schema()
-    return rows.select(
-        pl.col(c) if c in have else pl.lit(None, dtype=kind).alias(c) for c, kind in schema.items()
-    )
+        parts = self.scans(buckets, schema)
+        if not parts:
+            return pl.DataFrame(schema=dict(schema))
+        rows = pl.concat(parts)
+        return (rows if inside is None else rows.filter(inside)).collect()

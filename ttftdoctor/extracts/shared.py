@@ -19,7 +19,7 @@ from ttftdoctor.extracts.prompts import (
     new_blocks,
     with_seen,
 )
-from ttftdoctor.extracts.runs import Runs, with_all
+from ttftdoctor.extracts.runs import Runs
 from ttftdoctor.table import LINE, REJECT
 
 #: Buckets of references to blocks, and the memory that one reference takes on its way.
@@ -46,10 +46,11 @@ class Shared:
 
     def seen(self, rows: pl.DataFrame, buckets: tuple[int, int]) -> pl.DataFrame:
         """Rows of some buckets with ``seen_tokens``, in place of ``row`` and ``blocks``."""
-        none = pl.LazyFrame(schema={"row": pl.Int64, "new": pl.Int64})
+        columns = {"row": pl.Int64, "new": pl.Int64}
+        none = pl.LazyFrame(schema=columns)
         mine = rows.lazy().select("row")
         counts = (
-            pl.concat([none, *self.new.scans(buckets)])
+            pl.concat([none, *self.new.scans(buckets, columns)])
             .join(mine, on="row", how="semi")
             .group_by("row")
             .agg(pl.col("new").sum())
@@ -113,7 +114,7 @@ def _prompts(rows: Runs, schema: Mapping[str, Any], most: int) -> Iterator[pl.Da
     """Blocks of the prompts of usable rows, in pieces of about ``most``, or of one row."""
     columns = ("row", "blocks", "prefix_blocks", "source", LINE, "start", REJECT)
     for run in rows.files:
-        every = with_all(pl.scan_parquet(run.path), {c: schema[c] for c in columns})
+        every = run.scan({c: schema[c] for c in columns})
         sizes = every.select(pl.col("blocks").fill_null(0)).collect().to_series()
         buckets = np.repeat(np.arange(rows.many), np.diff(run.ends, prepend=0))
         numbers = pl.Series("bucket", buckets, dtype=pl.UInt8)

@@ -16,7 +16,7 @@ import polars as pl
 
 from ttftdoctor.extracts import Budget
 from ttftdoctor.extracts.prompts import LONG, PROMPT, Way, place, with_prompts
-from ttftdoctor.extracts.runs import Folder, Runs, with_all
+from ttftdoctor.extracts.runs import Folder, Runs
 from ttftdoctor.extracts.shared import Shared, shared_of
 from ttftdoctor.extracts.stretches import lot
 from ttftdoctor.extracts.survey import Survey, survey_of, surveyed
@@ -143,7 +143,7 @@ class Spool:
         self._write()
         columns = {c: self._schema[c] for c in ("start", REJECT)}
         for run in self._all.files:
-            yield with_all(pl.scan_parquet(run.path), columns).collect()
+            yield run.scan(columns).collect()
 
     def in_order(self, most: int) -> Iterator[pl.DataFrame]:
         """All rows in the order of source and line, in pieces of about ``most`` rows."""
