@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ from ttftdoctor import simulator
 from ttftdoctor.choose import Only, kept
 from ttftdoctor.engines import Asked, Taken
 from ttftdoctor.engines.local import take
-from ttftdoctor.errors import UsageError
-from ttftdoctor.extracts import Budget, shared
+from ttftdoctor.errors import TTFTDoctorError, UsageError
+from ttftdoctor.extracts import Budget, runs, shared
 from ttftdoctor.extracts import spool as spools
 from ttftdoctor.extracts.prompts import (
     WAYS,
@@ -32,7 +33,7 @@ from ttftdoctor.extracts.prompts import (
     with_prompts,
     with_seen,
 )
-from ttftdoctor.intake import read_log
+from ttftdoctor.intake import keep, read_log
 from ttftdoctor.measure.caches import shared_of
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
@@ -224,3 +225,77 @@ def test_long_prompts_leave_room_for_fewer_rows() -> None:
     assert found.log.requests["prefix_blocks"].null_count() == 0
     part, whole = both(path, rows=20)
     assert part["repeated_prefix"] == whole["repeated_prefix"]
+
+
+def test_ids_of_requests_name_no_sessions(tmp_path: Path, blocks: dict[str, Path]) -> None:
+    """Then sessions are looked for by the blocks of the prompts, as where none is named."""
+    rows = [json.loads(line) for line in blocks["eviction_expiry"].read_text().splitlines()]
+    path = tmp_path / "log.jsonl"
+    named = [{**row, "session_id": f"s{n}", "turn": None} for n, row in enumerate(rows)]
+    path.write_text("\n".join(map(json.dumps, named)))
+    found = taken(path, rows=1200)
+    assert found.whole is not None
+    assert found.log.requests["prefix_blocks"].null_count() == 0
+    part, whole = both(path, rows=1200)
+    assert part["evidence"]["session"] == whole["evidence"]["session"] == "linked"
+    assert part["verdict"]["primary_cause"] == whole["verdict"]["primary_cause"]
+
+
+def test_the_largest_id_chains_like_any_other() -> None:
+    rows = rows_of(["ab", "b", "ab", "b", "ab"], [0] * 5, [None] * 5, "kept")
+    ids = [[2**64 - 1, 5, 6], [5, 6], [2**64 - 1, 5, 6], [5, 6], None]
+    rows = rows.with_columns(
+        pl.Series("prefix_blocks", ids, dtype=pl.List(pl.UInt64)), input_tokens=pl.lit(90)
+    )
+    assert seen_in_parts(rows, False, [0], [0]) == seen_at_once(rows, False)
+    twice = [[5, 5], [7, 5], [5, 5], [7], None]
+    rows = rows.with_columns(pl.Series("prefix_blocks", twice, dtype=pl.List(pl.UInt64)))
+    assert seen_in_parts(rows, False, [0, 1], [0]) == seen_at_once(rows, False)
+
+
+def test_cached_tokens_are_those_of_all_rows_where_no_session_is_named(tmp_path: Path) -> None:
+    rows = [
+        {"timestamp": 1.8e9 + n, "ttft_ms": 90 + n % 7, "input_tokens": 900 + n % 31,
+         "cached_tokens": n % 500, "output_tokens": 9}
+        for n in range(600)
+    ]  # fmt: skip
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    part, whole = both(path, rows=200)
+    assert part["repeated_prefix"]["cached_tokens"] == sum(row["cached_tokens"] for row in rows)
+    assert part["repeated_prefix"]["cached_tokens"] == whole["repeated_prefix"]["cached_tokens"]
+
+
+def test_blocks_of_failed_requests_keep_nobody_from_choosing(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [
+        {"timestamp": 1.8e9 + n, "ttft_ms": 90, "input_tokens": 90 + 10 * n,
+         "session_id": f"s{n % 9}", "block_tokens": BLOCK,
+         "status": "error" if n % 5 == 0 else "ok",
+         "prefix_blocks": [1, 2, n] if n % 5 == 0 else None}
+        for n in range(90)
+    ]  # fmt: skip
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = take(
+        Asked((str(path),), budget=Budget(ROOMY, most_rows=50)), Only(where="repeated > 0")
+    )
+    assert found.log.requests.height
+
+
+def test_long_prompts_are_worked_on_few_at_a_time(tmp_path: Path) -> None:
+    """Files and states are cut by bytes, so that a piece of them is all that is read."""
+    pq = pytest.importorskip("pyarrow.parquet")
+    long = pl.Series("prefix_blocks", [list(range(20_000))] * 300, dtype=pl.List(pl.UInt64))
+    rows = pl.DataFrame({"line": range(300), "prefix_blocks": long})
+    folder = runs.Folder()
+    path = folder.write(rows, "rows")
+    groups = pq.ParquetFile(path).metadata
+    assert groups.num_row_groups > 4
+    folder.close()
+    assert not path.parent.exists()
+    with pytest.raises(TTFTDoctorError, match="no room on disk"):
+        folder.write(rows, "rows")
+    log = read_log([str(SAMPLES / "mooncake.jsonl")])
+    many = log.requests.clear().vstack(log.requests.head(1)).with_columns(long.head(1))
+    keep(replace(log, requests=pl.concat([many] * 1500)), str(tmp_path / "one.state"))
+    assert pq.ParquetFile(tmp_path / "one.state").metadata.num_row_groups > 4

@@ -29,7 +29,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner
 from ttftdoctor.measure.rows import Array, Index, Mask, Rows, prepare
-from ttftdoctor.table import COVERED, LINE, REJECT, SET_ASIDE, Field
+from ttftdoctor.table import COVERED, LINE, MOST_SINGLE, REJECT, SET_ASIDE, Field
 from ttftdoctor.units import UNIT_WORDS, US_PER
 from ttftdoctor.units import count as number
 from ttftdoctor.zones import local, moment_of
@@ -37,9 +37,6 @@ from ttftdoctor.zones import local, moment_of
 #: Why a row was left out, in the order in which that is asked; the number is the place.
 REASONS = ("", *NOT_CHOSEN)
 BEFORE, AFTER, NO_START, NOT, UNKNOWN = range(1, len(REASONS))
-
-#: Ids of which more than this share occur once are those of requests, not of sessions.
-MOST_SINGLE = 0.9
 
 #: A clock that shows more has dates; others count from somewhere.
 DATED_US = 10**14

@@ -71,6 +71,9 @@ SCHEMA: Final[dict[str, Any]] = {c.name: c.dtype for c in _COLUMNS}
 #: A column counts as logged when at least this share of the rows has it.
 COVERED: Final = 0.5
 
+#: Of ids of sessions, more than this part that occur once are ids of requests.
+MOST_SINGLE: Final = 0.9
+
 #: What a row owes to the turn before it, for rows whose sessions are not all there: place in the
 #: session from 1; input, output (0 if unknown), end and replica of the previous request.
 FACTS: Final[dict[str, Any]] = {

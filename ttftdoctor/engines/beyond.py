@@ -49,7 +49,7 @@ def extracted(log: Log, spool: Spool, state: str | None) -> Taken:
         keep(log, state, spool.in_order(spool.at_once(AT_ONCE, long=True)))
     survey = spool.survey()
     # Where no session is named they are looked for by the blocks of the prompts.
-    long = spool.content and not survey.covered("session_id")
+    long = spool.content and not survey.names_sessions(spool.single_share)
     choice, manner = choose(survey, spool.room(long=long)), Manner.of(survey)
     spool.look(manner.order_known, len(log.inputs))
     step = partial(_gathered, manner=manner, choice=choice, spool=spool)

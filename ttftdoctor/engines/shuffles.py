@@ -134,7 +134,7 @@ class Rows:
         from pyspark.sql import functions as f
 
         # Where no session is named they are looked for by the blocks of the prompts.
-        long = self.content and not self.survey.covered("session_id")
+        long = self.content and not self.survey.names_sessions(self._single_share)
         room = budget.room(self.held if long else self.slim, self.survey.rows + self.survey.failed)
         choice, turns = choose(self.survey, room), Manner.of(self.survey)
         rows, way = self.own.drop(NOTE, *(() if long else LONG)), None
@@ -153,6 +153,17 @@ class Rows:
         found = replace(log, requests=requests, failed=failed)
         tally = tallied(tallies_in(table))
         return Taken(found, Whole(self.survey, tally, choice, requests.height, way))
+
+    def _single_share(self) -> float:
+        """Share of the sessions that are named which have one usable row."""
+        from pyspark.sql import functions as f
+
+        sizes = self.own.filter(f"{REJECT} is null and session_id is not null")
+        sizes = sizes.groupBy("session_id").count()
+        (found,) = sizes.agg(
+            f.count("*").alias("every"), f.count_if(f.col("count") == 1).alias("single")
+        ).collect()
+        return float(found["single"]) / max(int(found["every"]), 1)
 
     def _first_to_have(self, order_known: bool) -> tuple[DataFrame | None, Way | None]:
         """How many blocks of prompts each row was the first to have, and what ids stand for.

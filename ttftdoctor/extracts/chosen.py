@@ -19,7 +19,6 @@ import polars as pl
 
 from ttftdoctor.choose import (
     DATED_US,
-    MOST_SINGLE,
     NOT,
     OWN,
     UNKNOWN,
@@ -60,7 +59,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.measure.rows import MOST_SERVERS, Array, Index, history, prepare
-from ttftdoctor.table import COVERED, FACTS, LINE, REJECT, SCHEMA
+from ttftdoctor.table import COVERED, FACTS, LINE, MOST_SINGLE, REJECT, SCHEMA
 
 #: Columns that follow from all rows that were in flight at the time, and from the sessions where
 #: these must be found.

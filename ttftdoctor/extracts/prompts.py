@@ -93,8 +93,11 @@ def first_references(
         salt = pl.col("source").cast(pl.UInt64) * pl.lit(_SALT, dtype=pl.UInt64)
         references = references.with_columns((pl.col("id") ^ salt).alias("id"))
     first = pl.col("request") != pl.col("request").shift(1)
-    # One more, so that the first of a prompt, which has none before it, differs from all others.
-    before = pl.when(~first).then(pl.col("id").shift(1) + 1).otherwise(0).cast(pl.UInt64)
+    # The first of a prompt has itself before it; one that really has, something else: it is no
+    # beginning that chains.
+    last = pl.col("id").shift(1)
+    itself = pl.when(first.fill_null(True)).then("id").when(last == pl.col("id")).then(~last)
+    before = itself.otherwise(last)
     return (
         references.with_columns(before.reinterpret(signed=True).alias("least"))
         .with_columns(pl.col("least").alias("most"))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from threading import Lock
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -18,24 +19,44 @@ from numpy.typing import NDArray
 
 from ttftdoctor.errors import TTFTDoctorError
 
-#: Rows of a file that are compressed and read together.
-GROUP_ROWS = 16_384
+#: Rows of a file that are read together: fewer, where they take more than so many bytes.
+GROUP_ROWS, GROUP_BYTES = 16_384, 8 * 2**20
+#: Files that are being written when their folder is removed are waited for, seconds at a time.
+PATIENCE, PAUSE_S = 100, 0.02
 
 
 class Folder:
-    """A folder that is made when it is first written to; ``close`` removes it."""
+    """A folder that is made when it is first written to; ``close`` removes it for good."""
 
     def __init__(self) -> None:
         self._path: Path | None = None
+        self._closed = False
         self._number = count()
         self._lock = Lock()
 
     def close(self) -> None:
-        """Remove all files."""
-        if self._path is not None:
-            import shutil  # of a log that fits, nothing is ever put here
+        """Remove all files, also those that a thread is writing; nothing is written any more."""
+        with self._lock:
+            self._closed = True
+        if self._path is None:
+            return
+        import shutil  # of a log that fits, nothing is ever put here
 
+        for _ in range(PATIENCE):
             shutil.rmtree(self._path, ignore_errors=True)
+            if not self._path.exists():
+                return
+            sleep(PAUSE_S)
+
+    def _place(self, name: str) -> Path:
+        import tempfile
+
+        with self._lock:
+            if self._closed:
+                raise OSError("the run is over")
+            if self._path is None:
+                self._path = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
+            return self._path / f"{name}{next(self._number)}.parquet"
 
     def write(self, rows: pl.DataFrame, name: str) -> Path:
         """Put rows into a new file, whose name begins so.
@@ -48,12 +69,9 @@ class Folder:
         import tempfile
 
         try:
-            with self._lock:
-                if self._path is None:
-                    self._path = Path(tempfile.mkdtemp(prefix="ttftdoctor-"))
-                path = self._path / f"{name}{next(self._number)}.parquet"
+            path = self._place(name)
             rows.write_parquet(
-                path, compression="uncompressed", statistics=False, row_group_size=GROUP_ROWS
+                path, compression="uncompressed", statistics=False, row_group_size=group_rows(rows)
             )
         except (OSError, pl.exceptions.PolarsError) as error:
             raise TTFTDoctorError(
@@ -63,6 +81,12 @@ class Folder:
                 help="set TMPDIR to a folder with more room, or give more --memory",
             ) from None
         return path
+
+
+def group_rows(rows: pl.DataFrame) -> int:
+    """How many rows of a file are read together, as long as these are."""
+    each = rows.estimated_size() / max(rows.height, 1)
+    return int(min(max(GROUP_BYTES // max(each, 1), 1), GROUP_ROWS))
 
 
 @dataclass(frozen=True)

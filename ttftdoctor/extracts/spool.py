@@ -79,14 +79,21 @@ class Spool:
             return
         moved = (pl.col("source") + (self.before if before is None else before)).cast(pl.Int32)
         rows = rows.with_columns(moved)
+        size = bytes_of(rows)
+        most = self.budget.total // FILE_PART
+        for piece in rows.iter_slices(max(rows.height * most // max(size, 1), 1)):
+            self._put(piece)
+
+    def _put(self, rows: pl.DataFrame) -> None:
         slim, size = bytes_of(rows.drop(LONG, strict=False)), bytes_of(rows)
         rows = with_prompts(rows)
         with self._lock:
             numbers = pl.int_range(self._rows, self._rows + rows.height, dtype=pl.Int64)
             if rows["blocks"].null_count() == rows.height:
                 numbers = pl.lit(None, dtype=pl.Int64)
-            else:
-                self.content = True
+            elif not self.content:
+                used = rows.filter(pl.col(REJECT).is_null())
+                self.content = bool((used["blocks"] > 0).any())
             rows = rows.with_columns(numbers.alias("row"))
             self._schema = dict(rows.schema)
             self._slim += slim
@@ -137,6 +144,17 @@ class Spool:
         """What all rows are like."""
         self._write()
         return self._survey
+
+    def single_share(self) -> float:
+        """Share of the sessions that are named which have one usable row."""
+        self._write()
+        columns = {c: self._schema[c] for c in ("session_id", REJECT)}
+        single = every = 0
+        for buckets, _ in self._all.groups(self.fits):
+            used = self._all.read(buckets, columns, pl.col(REJECT).is_null())["session_id"]
+            sizes = used.drop_nulls().value_counts()["count"]
+            single, every = single + int((sizes == 1).sum()), every + len(sizes)
+        return single / max(every, 1)
 
     def starts(self) -> Iterator[pl.DataFrame]:
         """``start`` and ``reject`` of all rows, those of one file at a time."""

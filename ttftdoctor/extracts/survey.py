@@ -5,13 +5,13 @@ Surveys of the parts of a log add up to that of the whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 
 import polars as pl
 
-from ttftdoctor.table import COVERED, REJECT, SCHEMA
+from ttftdoctor.table import COVERED, MOST_SINGLE, REJECT, SCHEMA
 
 SECOND_US = 1_000_000
 #: Stretches of time in which rows are counted, seconds: the shortest of which there are not more
@@ -55,6 +55,15 @@ class Survey:
     def covered(self, column: str) -> bool:
         """Whether enough rows have the column for it to count as logged."""
         return self.rows > 0 and self.rows - self.known.get(column, 0) <= (1 - COVERED) * self.rows
+
+    def names_sessions(self, single_share: Callable[[], float]) -> bool:
+        """Whether the log names its sessions, of which such a share have one request.
+
+        As :func:`ttftdoctor.measure.rows.prepare` has it; the share is asked for where it decides.
+        """
+        if not self.covered("session_id"):
+            return False
+        return self.known.get("turn", 0) > 0 or single_share() <= MOST_SINGLE
 
     def plus(self, other: Survey) -> Survey:
         """The survey of two parts together."""

@@ -90,7 +90,7 @@ class Whole:
                     "looked at: what is said by turn is of these"
                 )
             )
-        if self.way is not None:
+        if self.way is not None and e.repeated.grade == "content":
             said.append(
                 tr(
                     "what the prompts repeat was counted over the whole log; what caches of other "
@@ -137,13 +137,12 @@ class Whole:
 
         Its mean TTFT stays that of the extract, of which the seconds are that causes are held by.
         """
-        logged = rows.session_grade == "logged"
         return replace(
             e,
             splits=self._splits(e.splits, rows),
-            repeated=self._repeated(e.repeated, rows.cached_logged)
-            if logged or e.repeated.grade == "content"
-            else self._alike(e.repeated),
+            repeated=self._alike(e.repeated, rows.cached_logged)
+            if rows.session_grade == "linked" and e.repeated.grade != "content"
+            else self._repeated(e.repeated, rows.cached_logged),
         )
 
     @staticmethod
@@ -207,7 +206,7 @@ class Whole:
             }
         return replace(some, **found)
 
-    def _alike(self, some: RepeatedPrefix) -> RepeatedPrefix:
+    def _alike(self, some: RepeatedPrefix, cached_logged: bool) -> RepeatedPrefix:
         """The tokens of the extract as many times as all prompts have those of its own.
 
         Where no session is named, what repeats is known among the rows that were looked at only.
@@ -219,7 +218,9 @@ class Whole:
             some,
             input_tokens=total,
             repeated_tokens=_scaled(some.repeated_tokens, part),
-            cached_tokens=_scaled(some.cached_tokens, part),
+            cached_tokens=self.tally.sums["cached_tokens"]
+            if cached_logged
+            else _scaled(some.cached_tokens, part),
             recomputed_tokens=_scaled(some.recomputed_tokens, part),
             bounds=None if bounds is None else (round(bounds[0] * part), round(bounds[1] * part)),
             prefill_seconds_wasted=None if wasted is None else wasted * part,

@@ -7,6 +7,7 @@ its metadata all that was said of the log. There is no text of a prompt in it, o
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -30,8 +31,9 @@ VERSION = 1
 _PARQUET = b"PAR1"
 #: What to do with a state that cannot be read.
 ANEW = "save it anew from its log"
-#: Rows that are read at once of a state that may be larger than memory.
-PIECE_ROWS = 65_536
+#: Rows that are read at once of a state that may be larger than memory: fewer, where they take more
+#: than so many bytes. A few at its head tell how long they are.
+PIECE_ROWS, PIECE_BYTES, HEAD_ROWS = 65_536, 32 * 2**20, 200
 #: The columns of a log's rows.
 COLUMNS = {
     LINE: pl.Int64, **SCHEMA, REJECT: pl.String, SET_ASIDE: pl.String, "ttft_logged_us": pl.Int64,
@@ -90,20 +92,36 @@ def write(kept: Kept, path: str, pieces: Iterable[pl.DataFrame] | None = None) -
         try:
             if pieces is None:
                 rows = pl.concat([kept.requests, kept.failed.select(kept.requests.columns)])
-                rows.write_parquet(new, statistics=False, metadata=meta)
+                rows.write_parquet(
+                    new, statistics=False, metadata=meta, row_group_size=_at_once(rows)
+                )
             else:
+                first, pieces = _begun(pieces)
                 _streamed(pieces).sink_parquet(
                     new,
                     statistics=False,
                     metadata=meta,
                     maintain_order=True,
-                    row_group_size=PIECE_ROWS,
+                    row_group_size=_at_once(first),
                 )
             new.replace(place)
         finally:
             new.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError("the state cannot be written", where=path, why=error.strerror) from None
+
+
+def _at_once(rows: pl.DataFrame) -> int:
+    """How many rows are read together, as long as these are."""
+    each = rows.estimated_size() / max(rows.height, 1)
+    return int(min(max(PIECE_BYTES // max(each, 1), 1), PIECE_ROWS))
+
+
+def _begun(pieces: Iterable[pl.DataFrame]) -> tuple[pl.DataFrame, Iterable[pl.DataFrame]]:
+    """The first piece, and all of them."""
+    rest = iter(pieces)
+    first = next(rest, pl.DataFrame(schema=COLUMNS))
+    return first, itertools.chain([first], rest)
 
 
 def _streamed(pieces: Iterable[pl.DataFrame]) -> pl.LazyFrame:
@@ -160,7 +178,8 @@ def opened(path: str) -> tuple[Kept, Iterator[pl.DataFrame]]:
 
 def _pieces(path: str, rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     with _damage(path):
-        yield from rows.collect_batches(chunk_size=PIECE_ROWS, maintain_order=True)
+        most = _at_once(rows.head(HEAD_ROWS).collect())
+        yield from rows.collect_batches(chunk_size=most, maintain_order=True)
 
 
 @contextmanager

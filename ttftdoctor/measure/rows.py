@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ttftdoctor.language import tr
 from ttftdoctor.measure import links
 from ttftdoctor.stats import in_order, or_zero
-from ttftdoctor.table import COVERED, FACTS, PROMPT_FACTS, SCOPE_COLUMNS, ended_at
+from ttftdoctor.table import COVERED, FACTS, MOST_SINGLE, PROMPT_FACTS, SCOPE_COLUMNS, ended_at
 
 if TYPE_CHECKING:
     from ttftdoctor.measure.caches import Shared
@@ -346,7 +346,7 @@ def _sessions(
         single = float((sizes == 1).sum()) / max(len(sizes), 1)
         single = single if around is None else around.single_share
         numbered = turns.null_count() < frame.height
-        if single <= 0.9 or numbered:
+        if single <= MOST_SINGLE or numbered:
             return frame.with_columns(_or_null("session", codes)), "logged"
         text = tr(
             "{part} of the session ids occur once: they look like ids of requests, and were not "
