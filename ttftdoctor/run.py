@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ttftdoctor.engines import wanted
 from ttftdoctor.errors import TTFTDoctorError, UsageError
 from ttftdoctor.intake import Log, keep, read_log
 from ttftdoctor.mapping.manner import manner, reading_as
@@ -69,15 +70,7 @@ def read_by(
     if only is not None and only.query is not None:
         options = replace(options, query=only.query)
     log = read_log([str(p) for p in paths], format=format, options=options, progress=progress)
-    return _kept(log, only)
-
-
-def _kept(log: Log, only: Only | None) -> Log:
-    if only is None:
-        return log
-    from ttftdoctor.choose import kept
-
-    return kept(log, only)
+    return wanted(log, only)
 
 
 def one_log(
@@ -90,7 +83,7 @@ def one_log(
 ) -> Log:
     """The log that was read already, or what is read from the paths; what is wanted of it."""
     if len(logs) == 1 and isinstance(logs[0], Log):
-        return _kept(logs[0], only)
+        return wanted(logs[0], only)
     paths = [str(path) for path in logs if not isinstance(path, Log)]
     if len(paths) != len(logs):
         raise TTFTDoctorError("give paths, or one log that was read already")

@@ -16,6 +16,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.readers import Options
 
 if TYPE_CHECKING:
+    from ttftdoctor.choose import Only
     from ttftdoctor.extracts.whole import Whole
 
 Engine = Literal["local", "spark"]
@@ -39,3 +40,12 @@ class Taken:
 
     log: Log
     whole: Whole | None = None
+
+
+def wanted(log: Log, only: Only | None) -> Log:
+    """The log with the rows that are wanted of it, which are at hand; all by default."""
+    if only is None:
+        return log
+    from ttftdoctor.choose import kept  # loaded where it is used, so that reading begins at once
+
+    return kept(log, only)

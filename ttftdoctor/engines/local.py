@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ttftdoctor.engines import Asked, Taken
+from ttftdoctor.engines import Asked, Taken, wanted
 from ttftdoctor.extracts import LEAST_BYTES, Budget
 from ttftdoctor.extracts.spool import Spool
 from ttftdoctor.intake import Log, read_log
@@ -47,7 +47,7 @@ def take(asked: Asked, only: Only | None = None, state: str | None = None) -> Ta
         log = read_log(
             paths, format=asked.format, options=asked.options, progress=asked.progress, spool=spool
         )
-        return _taken(log, spool, only, state) if spool.spilling else Taken(_kept(log, only))
+        return _taken(log, spool, only, state) if spool.spilling else Taken(wanted(log, only))
 
 
 def _taken(log: Log, spool: Spool, only: Only | None, state: str | None) -> Taken:
@@ -55,17 +55,9 @@ def _taken(log: Log, spool: Spool, only: Only | None, state: str | None) -> Take
 
     if only is None or only.every_row:
         return extracted(log, spool, state)
-    with Spool(spool.budget) as wanted:
-        log = chosen_from(log, only, spool, wanted)
-        return extracted(log, wanted, state) if wanted.spilling else Taken(held(log, wanted))
-
-
-def _kept(log: Log, only: Only | None) -> Log:
-    if only is None:
-        return log
-    from ttftdoctor.choose import kept
-
-    return kept(log, only)
+    with Spool(spool.budget) as left:
+        log = chosen_from(log, only, spool, left)
+        return extracted(log, left, state) if left.spilling else Taken(held(log, left))
 
 
 def budget_of(budget: Budget | None) -> Budget:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from ttftdoctor.choose import Only, kept
-from ttftdoctor.engines import Asked, Taken
+from ttftdoctor.choose import Only
+from ttftdoctor.engines import Asked, Taken, wanted
 from ttftdoctor.engines.local import budget_of
 from ttftdoctor.engines.shuffles import Rows, Shelf, chosen_from, ddl
 from ttftdoctor.engines.workers import (
@@ -357,7 +357,7 @@ class _Work:
             inputs=inputs,
         )  # fmt: skip
         if rows.fit(budget):
-            return Taken(kept(self._together(reports, self._collected(rows)), only))
+            return Taken(wanted(self._together(reports, self._collected(rows)), only))
         log = self._together(reports, {})
         if only is not None and not only.every_row:
             log, rows = chosen_from(rows, log, only)
