@@ -51,6 +51,25 @@ def test_the_vocabulary() -> None:
         assert set(cause.remedies) <= known
 
 
+#: What a step that asks for a column says, and the column.
+ASKED = {
+    "Log cached tokens": "cached_tokens",
+    "Log the engine's queue time": "queue_us",
+    "Log the replica": "replica",
+    "log session ids": "session_id",
+}
+
+
+@EACH
+def test_no_step_asks_for_what_the_log_has(folder: Path, cause: str) -> None:
+    steps = found(folder, cause, SEEDS[0]).verdict.next_steps
+    assert steps
+    log = read_log([str(folder / f"{cause}-{SEEDS[0]}.jsonl")]).requests
+    for text, column in ASKED.items():
+        known = log[column].null_count() < 0.5 * log.height
+        assert not (known and any(text in step for step in steps))
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @EACH
 def test_a_planted_cause_is_the_primary_one(folder: Path, cause: str, seed: int) -> None:

@@ -91,14 +91,17 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         contributing=contributing,
         scope=scope,
         amplifiers=amplifiers,
-        next_steps=_next_steps(*primary),
+        next_steps=_next_steps(e, *primary),
         experiment=_experiment(primary[0]),
     ), findings
 
 
-def _next_steps(cause: Cause, j: Judgement) -> tuple[str, ...]:
-    """The steps in the language spoken."""
-    return j.next_steps or tuple(tr(step) for step in cause.next_steps)
+def _next_steps(e: Evidence, cause: Cause, j: Judgement) -> tuple[str, ...]:
+    """The steps that this log calls for, in the language spoken."""
+    if j.next_steps:
+        return j.next_steps
+    steps = (s if isinstance(s, str) else s.text if s.where(e) else None for s in cause.next_steps)
+    return tuple(tr(text) for text in steps if text is not None)
 
 
 def _experiment(cause: Cause) -> Experiment | None:
@@ -133,7 +136,7 @@ def _settled(
         family=c.family,
         confidence=_calibrated(j.strength),
         headline=c.headline(e, j),
-        next_steps=_next_steps(c, j),
+        next_steps=_next_steps(e, c, j),
         experiment=_experiment(c),
     ), tuple(findings)
 

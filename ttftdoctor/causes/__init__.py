@@ -46,6 +46,14 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class Step:
+    """A next step that only some logs call for: those of whose evidence ``where`` holds."""
+
+    text: str
+    where: Callable[[Evidence], bool]
+
+
+@dataclass(frozen=True)
 class Cause:
     """One cause: identity, what it needs, and the judge.
 
@@ -60,10 +68,15 @@ class Cause:
     order: int
     judge: Callable[[Evidence], Judgement]
     headline: Callable[[Evidence, Judgement], str]
-    next_steps: tuple[str, ...]
+    next_steps: tuple[str | Step, ...]
     remedies: tuple[str, ...] = ()
     weight: float = 1.0
     experiment: Experiment | None = None
+
+
+def unlogged(text: str, column: str) -> Step:
+    """A step that asks for a column to be logged, where it is not."""
+    return Step(text, lambda e: not e.has(column))
 
 
 def say(text: str, **figures: float | str | None) -> Statement:

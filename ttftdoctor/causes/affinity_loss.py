@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.causes import Cause, Judgement, unlogged
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
@@ -37,9 +37,12 @@ CAUSE = Cause(
             "Route by session id or by prefix (consistent hashing, a session header, a KV-aware "
             "router)."
         ),
-        mark(
-            "Log the replica that served each request: misses on the same replica would be "
-            "eviction."
+        unlogged(
+            mark(
+                "Log the replica that served each request: misses on the same replica would be "
+                "eviction."
+            ),
+            "replica",
         ),
     ),
     remedies=("session_affinity",),

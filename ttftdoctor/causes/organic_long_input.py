@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.causes import Cause, Judgement, Step, lacking, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
@@ -101,9 +101,12 @@ CAUSE = Cause(
     judge=judge,
     headline=headline,
     next_steps=(
-        mark(
-            "If the prompts belong to conversations, log session ids or cached tokens first: "
-            "repeated history looks the same without them."
+        Step(
+            mark(
+                "If the prompts belong to conversations, log session ids or cached tokens first: "
+                "repeated history looks the same without them."
+            ),
+            where=lambda e: _unknown(e) or _unsure(e),
         ),
         mark("Send less: retrieve fewer passages, cut tool output, compact; or prefill faster."),
         mark("Use chunked prefill so that long prompts do not stall the short ones."),

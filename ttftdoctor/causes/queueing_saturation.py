@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.causes import Cause, Judgement, lacking, say, unlogged
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.language import mark, tr
@@ -106,7 +106,7 @@ CAUSE = Cause(
         mark(
             "Look at the hours with the most requests in flight; add capacity there or admit fewer."
         ),
-        mark("Log the engine's queue time beside TTFT."),
+        unlogged(mark("Log the engine's queue time beside TTFT."), "queue_us"),
     ),
     remedies=("double_capacity", "chunked_prefill"),
     experiment=Experiment(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.causes import Cause, Judgement, unlogged
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
@@ -36,7 +36,10 @@ CAUSE = Cause(
             "Switch on prefix caching and compare turn 2 with turn 1 (vLLM: "
             "--enable-prefix-caching; llama.cpp: cache_prompt)."
         ),
-        mark("Log cached tokens per request, so that reuse is counted and not inferred."),
+        unlogged(
+            mark("Log cached tokens per request, so that reuse is counted and not inferred."),
+            "cached_tokens",
+        ),
     ),
     remedies=("prefix_cache", "history_compaction"),
     experiment=Experiment(
