@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from ttftdoctor.extracts.facts import facts_of
@@ -46,15 +47,16 @@ def in_order(frames: Iterable[pl.DataFrame], schema: pl.Schema) -> pl.DataFrame:
         return pl.DataFrame(schema=schema)
     rows = pl.concat(some)
     del some
-    order = rows.select(pl.arg_sort_by("source", LINE)).to_series()
+    order = pl.Series(np.lexsort((rows[LINE].to_numpy(), rows["source"].to_numpy())))
     none = pl.Series([None], dtype=pl.Int8)
     columns = {}
     for name, kind in schema.items():  # one after the other, since an extract fills the memory
-        if name in rows.columns:
-            columns[name] = rows[name].gather(order)
-            rows = rows.drop(name)
+        known = name in rows.columns and rows[name].null_count() < rows.height
+        if known:  # in one piece first: of many, each value would be looked for
+            columns[name] = rows[name].rechunk().gather(order)
         else:
             columns[name] = none.cast(kind).new_from_index(0, len(order))
+        rows = rows.drop(name, strict=False)
     return pl.DataFrame(columns)
 
 

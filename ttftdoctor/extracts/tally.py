@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from ttftdoctor.extracts.survey import Survey
 from ttftdoctor.measure.rows import MOST_NAMES, history, is_torn, known_before
@@ -36,6 +37,8 @@ _BIN_BITS, _FIGURE_BITS, _SPLIT_BITS, NAME_BITS = 12, 3, 3, 40
 _FIGURE, _SPLIT = _BIN_BITS, _BIN_BITS + _FIGURE_BITS
 _GROUP = _SPLIT + _SPLIT_BITS
 CELLS: dict[str, Any] = {"cell": pl.Int64, "n": pl.Int64}
+#: Cells, and how many rows each has.
+Cells = tuple[NDArray[np.int64], NDArray[np.int64]]
 #: Tallies that are held before they are put together.
 HELD = 8
 #: Up to so many groups and classes are counted in an array of them all.
@@ -177,64 +180,62 @@ def tally_of(rows: pl.DataFrame, manner: Manner) -> Tally:
         rows=pl.lit(0, dtype=pl.Int16),
         all=pl.lit(0, dtype=pl.Int64),
     )
-    cells, names, crowded = [], {}, set()
+    # In arrays: each step of Polars waits for its threads, which have the pieces of others to do.
+    cells: list[Cells] = []
+    names, crowded = {}, set()
     for at, split in enumerate(SPLITS):
-        group = figures[split]
+        group, numbers = figures[split], None
         if split in NAMED:
             known = group.drop_nulls().unique()
             if len(known) > MOST_NAMES:
                 crowded.add(split)
                 continue
-            places = pl.Series(range(len(known)), dtype=pl.Int64)
-            group = group.replace_strict(known, places, return_dtype=pl.Int64)
+            group = group.cast(pl.Enum(known)).to_physical()
+            # Any part gives the same name this number.
+            numbers = (known.hash(seed=0).to_numpy() >> np.uint64(64 - NAME_BITS)).astype(np.int64)
+            names[split] = dict(zip(numbers.tolist(), known.to_list(), strict=True))
         for place, figure in enumerate(FIGURES if split != "all" else ("ttft",)):
             where = place if split != "all" else FIGURES.index("ttft")
             head = at * 2**_SPLIT + where * 2**_FIGURE - NONE
-            cells.append(_counted(group, figures[figure], head))
-        if split in NAMED:
-            cells[-len(FIGURES) :], names[split] = _renumbered(cells[-len(FIGURES) :], known)
+            cells.append(_counted(group, figures[figure], head, numbers))
     turns = figures["turn"].max()
+    cell, n = (np.concatenate(each) for each in zip(*cells, strict=True))
     return Tally(
         {name: int(sums.get(name) or 0) for name in SUMS},
         turns if isinstance(turns, int) else None,
-        pl.concat(cells),
+        pl.DataFrame({"cell": cell, "n": n}, schema=CELLS),
         names,
         frozenset(crowded),
     )
 
 
-def _renumbered(
-    cells: list[pl.DataFrame], known: pl.Series
-) -> tuple[list[pl.DataFrame], dict[int, str]]:
-    """Cells whose groups are places in a list, with numbers that any part gives the same name."""
-    numbers = (known.hash(seed=0) // 2 ** (64 - NAME_BITS)).cast(pl.Int64)
-    place, rest = pl.col("cell") // 2**_GROUP, pl.col("cell") % 2**_GROUP
-    number = place.replace_strict(range(len(known)), numbers, return_dtype=pl.Int64)
-    moved = [one.with_columns((number * 2**_GROUP + rest).alias("cell")) for one in cells]
-    return moved, dict(zip(numbers.to_list(), known.to_list(), strict=True))
-
-
-def _counted(group: pl.Series, bins: pl.Series, head: int) -> pl.DataFrame:
-    """Rows by group and class, both known, as cells."""
+def _counted(
+    group: pl.Series, bins: pl.Series, head: int, numbers: NDArray[np.int64] | None
+) -> Cells:
+    """Rows by group and class, both known, as cells; ``numbers`` are those of the groups, if not
+    they themselves.
+    """
     if group.null_count() or bins.null_count():
         both = group.is_not_null() & bins.is_not_null()
         group, bins = group.filter(both), bins.filter(both)
     if not len(group):
-        return pl.DataFrame(schema=CELLS)
-    numbers = group.to_numpy()
-    first, least = int(numbers.min()), int(bins.min())  # type: ignore[arg-type]
-    wide = int(bins.max()) - least + 1  # type: ignore[arg-type]
-    classes = bins.to_numpy().astype(np.int64) - least
-    if (int(numbers.max()) - first + 1) * wide <= MOST_DENSE:
-        counts = np.bincount((numbers - first) * wide + classes)
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    places = group.to_numpy().astype(np.int64)
+    classes = bins.to_numpy().astype(np.int64)
+    first, least = int(places.min()), int(classes.min())
+    wide = int(classes.max()) - least + 1
+    classes -= least
+    if (int(places.max()) - first + 1) * wide <= MOST_DENSE:
+        counts = np.bincount((places - first) * wide + classes)
         found = np.flatnonzero(counts)
         groups, counts = found // wide + first, counts[found]
     else:  # hours of stamps far apart
-        names, place = np.unique(numbers, return_inverse=True)
+        different, place = np.unique(places, return_inverse=True)
         found, counts = np.unique(place * wide + classes, return_counts=True)
-        groups = names[found // wide]
-    cell = groups * 2**_GROUP + found % wide + least + head
-    return pl.DataFrame({"cell": cell, "n": counts}, schema=CELLS)
+        groups = different[found // wide]
+    if numbers is not None:
+        groups = numbers[groups]
+    return groups * 2**_GROUP + found % wide + least + head, counts
 
 
 def _sums(content: bool) -> list[pl.Expr]:
