@@ -269,6 +269,17 @@ def test_cached_tokens_beside_the_input_are_added(log: Path) -> None:
     assert "prove" in found.fields["input_tokens"].why
 
 
+def test_prompt_n_is_what_was_computed(log: Path) -> None:
+    """As llama.cpp counts: ``cache_n`` were kept and ``prompt_n`` computed, whichever is more."""
+    rows = [{"ttft_ms": 300, "total_ms": 900, "prompt_n": 900, "cache_n": n} for n in (0, 400)]
+    for row in rows:
+        read_row = first(read(log, row))
+        assert read_row["input_tokens"] == 900 + row["cache_n"]
+        assert read_row["cached_tokens"] == row["cache_n"]
+    alone = first(read(log, {"ttft_ms": 300, "total_ms": 900, "prompt_n": 900}))
+    assert (alone["input_tokens"], alone["cached_tokens"]) == (900, None)
+
+
 def test_null_is_not_zero(log: Path) -> None:
     rows = [{"ttft_ms": 9, "prompt_tokens": 100, "cached_tokens": c} for c in (0, None, "-", "")]
     assert read(log, *rows).requests["cached_tokens"].to_list() == [0, None, None, None]

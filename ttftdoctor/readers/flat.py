@@ -82,7 +82,7 @@ ALIASES: dict[str, tuple[str, ...]] = {
         "cached_tokens", "cache_read_input_tokens", "cache_read_tokens", "cached_input_tokens",
         "cached_prompt_tokens", "prompt_cached_tokens", "num_cached_tokens", "cache_hit_tokens",
         "cached_token_count", "prompt_tokens_details_cached_tokens", "cached_content_token_count",
-        "cache_read", "prefix_cached_tokens", "cached_tok", "tokens_cached",
+        "cache_read", "prefix_cached_tokens", "cached_tok", "tokens_cached", "cache_n",
     ),
     "cache_write_tokens": (
         "cache_creation_input_tokens", "cache_write_tokens", "cache_creation_tokens",
@@ -337,7 +337,7 @@ def plan(head: Head, options: Options) -> Plan:
         if canonical not in told:
             found.pop(canonical, None)
     units = _decide_units(found, records, options, head)
-    exclusive = _input_excludes_cached(found, records)
+    exclusive = _why_exclusive(found, records)
     engine = all(stamp in columns for stamp in _ENGINE_STAMPS)
     blocks = _has_blocks(found, records)
     schema: dict[str, Any] = {}
@@ -687,12 +687,19 @@ def _by_digits(
     return choices
 
 
-def _input_excludes_cached(
+#: Inputs whose very name, beside one of cached tokens, is that of those that were computed.
+_COMPUTED = ("prompt_n",)
+
+
+def _why_exclusive(
     found: Mapping[str, tuple[Place, str | None]], records: tuple[Mapping[str, Any], ...]
-) -> bool:
-    """Whether cached tokens are counted outside the input: some row has more cached than input."""
+) -> str | None:
+    """Why cached tokens are known to be counted outside the input; None where they are not."""
     if "input_tokens" not in found or "cached_tokens" not in found:
-        return False
+        return None
+    label = found["input_tokens"][0].label
+    if _STRIP_PREFIX.sub("", normal(label)[0]) in _COMPUTED:
+        return mark("its name is that of the tokens that were computed")
     total = _numbers(records, found["input_tokens"][0])
     read = _numbers(records, found["cached_tokens"][0])
     write = _numbers(records, found["cache_write_tokens"][0] if "cache_write_tokens" in found
@@ -702,7 +709,9 @@ def _input_excludes_cached(
         for t, r, w in zip(total, read, write, strict=True)
         if t is not None
     ]
-    return bool(rows) and sum(c > t for t, c in rows) > 0.05 * len(rows)
+    if not rows or sum(c > t for t, c in rows) <= 0.05 * len(rows):
+        return None
+    return mark("rows with more cached than input prove that input excludes them")
 
 
 #: A list of block ids in a cell of CSV.
@@ -740,7 +749,7 @@ class _Builder:
 
     found: Mapping[str, tuple[Place, str | None]]
     units: Mapping[str, _Unit]
-    exclusive: bool
+    exclusive: str | None
     engine: bool
     columns: tuple[str, ...]
     prompts: Prompts | None
@@ -770,7 +779,7 @@ class _Builder:
         self._times(raw, exprs, fields, notes)
         self._outcome(raw, exprs, fields)
         self._sessions(raw, exprs, fields)
-        if self.exclusive:
+        if self.exclusive is not None:
             added = [exprs["cached_tokens"].fill_null(0)]
             if "cache_write_tokens" in exprs:
                 added.append(exprs["cache_write_tokens"].fill_null(0))
@@ -778,7 +787,7 @@ class _Builder:
             fields["input_tokens"] = Field(
                 self.found["input_tokens"][0].label + " + cache reads and writes",
                 "tokens",
-                mark("rows with more cached than input prove that input excludes them"),
+                self.exclusive,
                 "derived",
             )
         self._constants(exprs, fields)
