@@ -285,6 +285,34 @@ def test_null_is_not_zero(log: Path) -> None:
     assert read(log, *rows).requests["cached_tokens"].to_list() == [0, None, None, None]
 
 
+def minutes(step_s: float, count: int, rows: int = 12) -> list[dict[str, Any]]:
+    """Rows of a log with a field ``requests``, so many seconds apart."""
+    return [
+        {"timestamp": 1_777_629_600 + n * step_s, "ttft_ms": 400 + n, "prompt_tokens": 900,
+         "requests": count + n % 2}
+        for n in range(rows)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", [1, 10**3, 10**6, 10**9])
+def test_averages_of_a_minute_are_no_requests(log: Path, unit: int) -> None:
+    rows = [{**row, "timestamp": row["timestamp"] * unit} for row in minutes(60, 120)]
+    found = read(log, *rows)
+    assert found.inputs[0].ttft_set_aside == {"average_of_several": 12}
+    assert found.requests["ttft_us"].null_count() == 12
+    assert any("averages" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("rows", [minutes(61.7, 120), minutes(1, 120), minutes(60, 1)])
+def test_a_count_beside_requests_is_no_sign_of_averages(
+    log: Path, rows: list[dict[str, Any]]
+) -> None:
+    """Not without even steps, which stamps of whole seconds are not, nor where it counts one."""
+    if rows[0]["requests"] == 1:
+        rows = [{**row, "requests": 1} for row in rows]
+    assert read(log, *rows).requests["ttft_us"].null_count() == 0
+
+
 # --- stamps -------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ FLOORS = (
     "language",
     "errors version units stats sources.wrappings treatment table chains rendering prefixes "
     "prefixes.records measure measure.kernels mapping.fields switches outputs",
-    "diagnosis intake.layers sources.addresses zones",
+    "diagnosis intake.layers sources.addresses zones averages",
     "sources.piles sources.stores sources.web sources.databases sources.sqlite_rows "
     "sources.archives local_time",
     "sources prompts evidence hardware contrasts contrasts.records comparisons comparisons.records "

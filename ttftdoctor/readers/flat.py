@@ -22,6 +22,7 @@ from typing import Any
 
 import polars as pl
 
+from ttftdoctor.averages import counting_field
 from ttftdoctor.errors import AskUser, InputError
 from ttftdoctor.language import mark, tr
 from ttftdoctor.mapping import STAMPS, MappingFile, column_named, names, pick
@@ -351,6 +352,12 @@ def plan(head: Head, options: Options) -> Plan:
             schema[place.column] = pl.String
     if engine:
         schema.update(dict.fromkeys(_ENGINE_STAMPS, pl.String))
+    several = None
+    if "start" in found and "ttft_us" in found:
+        stamps_of = found["start"][0].of
+        several = counting_field(records, [stamps_of(record) for record in records])
+    if several is not None:
+        schema.setdefault(several, pl.String)
     numbers = {c: t for c, t in _all_numbers(found, records).items() if c in schema}
     if head.shape is not Shape.JSON:
         numbers = {}
@@ -372,10 +379,11 @@ def plan(head: Head, options: Options) -> Plan:
         # Stamps in a format of their own are text, whatever they look like.
         numbers = {c: t for c, t in numbers.items() if c not in {p.column for p in stamps.texts}}
     builder = _Builder(
-        found, units, exclusive, engine, columns, prompts, told, options.mapping, stamps
+        found, units, exclusive, engine, columns, prompts, told, options.mapping, stamps, several
     )
     used = {place.label for place, _ in found.values()} | set(_READ_BESIDE)
     used |= set(_ENGINE_STAMPS) if engine else set()
+    used |= set() if several is None else {several}
     used |= set(prompts.where.columns) if prompts is not None else set()
     return Plan(
         schema=schema, convert=builder.convert, unwrap=unwrap, numbers=numbers,
@@ -756,6 +764,7 @@ class _Builder:
     told: Mapping[str, str]
     mapping: MappingFile | None
     stamps: _Stamps
+    several: str | None
     threads: Threads = field(default_factory=Threads)
 
     def convert(self, raw: Raw) -> Batch:
@@ -794,6 +803,16 @@ class _Builder:
         aside = None
         if "approx_cached_percent" in self.columns and "ttft_us" in exprs:
             aside = pl.when(exprs["ttft_us"] == 100).then(pl.lit("ttft_clamped"))
+        if self.several is not None:
+            count = raw.count(self.several, strict=False)
+            aside = pl.when(count > 1).then(pl.lit("average_of_several"))
+            notes.append(
+                tr(
+                    "each row tells of several requests ({field}) and comes an even time after the "
+                    "one before: its times are averages, of which none is that of a request",
+                    field=self.several,
+                )
+            )
         frame = raw.select(exprs, set_aside=aside)
         if self.prompts is None:
             return Batch(frame, fields, tuple(notes))
