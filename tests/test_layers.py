@@ -45,7 +45,7 @@ FLOORS = (
     "measure.lines measure.queues simulator.faults pages.opening pages.reuse",
     "measure.slots pages.review pages.png",
     "measure.ledger measure.servers simulator.truth pages.images",
-    "measure.replay measure.reuse measure.signs measure.splits measure.spread",
+    "measure.pace measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "extracts extracts.facts extracts.survey extracts.runs",
     "extracts.stretches extracts.tally extracts.prompts",
     "extracts.gather extracts.shared extracts.whole",

@@ -233,7 +233,11 @@ class Timer:
 
 @dataclass(frozen=True)
 class Contrast:
-    """Groups of one column that cost a different constant for the same work."""
+    """A group of one column that costs more than another for the same work.
+
+    A constant more, or (``ratio``) so many times as much as all others; ``constant_s`` is then
+    what that comes to for one of its requests, and ``seconds`` holds the waits behind it too.
+    """
 
     column: str
     value: str
@@ -243,6 +247,7 @@ class Contrast:
     best_level_s: float
     constant_s: float
     seconds: float
+    ratio: float | None = None
 
 
 @dataclass(frozen=True)

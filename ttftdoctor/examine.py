@@ -27,7 +27,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import carry, mark, tr
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
-from ttftdoctor.measure import replay, reuse, signs, splits, spread
+from ttftdoctor.measure import pace, replay, reuse, signs, splits, spread
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
@@ -135,7 +135,16 @@ def _examine(
         if known is not None:
             known(rows, None)
         return Examined(base, charts, None, rows)
-    costs = _costs(rows, lines, extra, counted, held)
+    charge = _Extra(extra)
+    costs = _costs(rows, lines, charge, counted, held)
+    slow = None if contrast is not None else _slow_part(rows, paid, counted, held, costs)
+    slow_waits = nobody
+    if slow is not None:
+        # All other parts are as this one should be: theirs are the lines of the log.
+        contrast, charge, lines, costs = slow.contrast, slow.charge, slow.lines, slow.costs
+        paid = replace(paid, ttft=paid.ttft - charge.seconds)
+        extra, slow_waits = slow.seconds, slow.waits
+        base = replace(base, lines=CostLines(_prefill_record(lines.main)))
     groups = grouped.result()
     starts = _starts(rows, costs, beside)
     change, dearer = _change(rows, costs.ledger, costs.load, costs.predicted + sharing.seconds)
@@ -144,7 +153,7 @@ def _examine(
         # Two services in one log: each has its own line, and what the later one costs more is
         # neither long prompts nor a queue.
         both = fits.fit_lines(paid, counted, dearer > 0)
-        since = None if both is None else _since(rows, both, extra, counted, held, dearer > 0)
+        since = None if both is None else _since(rows, both, charge, counted, held, dearer > 0)
         if both is not None and since is not None:
             lines, costs = both, since.costs
             starts = _starts(rows, costs, beside)
@@ -200,7 +209,8 @@ def _examine(
         "organic_long_input": ledger.accounts["prefill_new"] - spared,
         "queueing_saturation": ledger.wait
         - ledger.accounts["queue_behind_repeated"]
-        - change_waits,
+        - change_waits
+        - slow_waits,
         "decode_contention": ledger.decoding,
     }
     for cause in ("repeated_prefix_no_reuse", "cache_eviction", "cache_busting_prefix",
@@ -219,7 +229,9 @@ def _examine(
         lines=replace(_with_decode(base.lines, decoding.result()), by_model=_by_model(rows, lines)),
         repeated=_wasted(base.repeated, float(np.nansum(ledger.accounts["prefill_repeated"]))),
         ledger=summary,
-        wait=_wait(rows, ledger, load, whole, clusters, new + again, change_waits, held),
+        wait=_wait(
+            rows, ledger, load, whole, clusters, new + again, change_waits + slow_waits, held
+        ),
         cold=cold,
         change=change,
         attempts=attempts,
@@ -295,10 +307,22 @@ class _Held:
     sharing: Sharing
 
 
-def _costs(rows: Rows, lines: Lines, extra: Array, counted: Load, held: _Held) -> _Costs:
+@dataclass(frozen=True)
+class _Extra:
+    """What one path pays beyond the line, seconds per row.
+
+    A ``busy`` one is prefill that takes longer there, so that others wait behind it.
+    """
+
+    seconds: Array
+    busy: bool = False
+
+
+def _costs(rows: Rows, lines: Lines, extra: _Extra, counted: Load, held: _Held) -> _Costs:
     fixed, new, again = _parts(rows, lines)
-    fixed = fixed + extra
-    load = load_of(rows, new + again, again, counted)
+    fixed = fixed + extra.seconds
+    work = new + again + extra.seconds if extra.busy else new + again
+    load = load_of(rows, work, again, counted)
     shared = held.sharing.seconds
     ledger = ledgers.split(rows, fixed, new, again, load, shared, held.slots)
     return _Costs(fixed, new, again, load, ledger)
@@ -321,13 +345,13 @@ DEARER = 1.15
 
 
 def _since(
-    rows: Rows, lines: Lines, extra: Array, counted: Load, held: _Held, after: Mask
+    rows: Rows, lines: Lines, extra: _Extra, counted: Load, held: _Held, after: Mask
 ) -> _Since | None:
     """Hold the lines after a change against those before it; None if they cost no more."""
     costs = _costs(rows, lines, extra, counted, held)
     fixed, new, again = _parts(rows, lines.before())
     after = after & np.isfinite(costs.predicted)
-    was = (fixed + extra + new + again)[after]
+    was = (fixed + extra.seconds + new + again)[after]
     if not after.any() or costs.predicted[after].sum() < DEARER * was.sum():
         return None
     ratio = float(costs.predicted[after].sum() / max(was.sum(), 1e-9))
@@ -341,8 +365,75 @@ def _since(
     accounts = costs.ledger.accounts
     behind = or_zero(accounts["queue_behind_new"] + accounts["queue_behind_repeated"])
     waits = np.where(after, behind * np.clip(part, 0.0, 1.0), 0.0)
-    own = more(costs.fixed, fixed + extra) + dearer_new + dearer_again
+    own = more(costs.fixed, fixed + extra.seconds) + dearer_new + dearer_again
     return _Since(costs, own + waits, dearer_new, dearer_again, waits, ratio)
+
+
+@dataclass(frozen=True)
+class _SlowPart:
+    """A part of the service that takes longer for the same work.
+
+    ``charge`` is what its own requests take beyond the ``lines`` of all others, ``waits`` what
+    others wait behind that, and ``seconds`` both together.
+    """
+
+    contrast: Contrast
+    lines: Lines
+    charge: _Extra
+    costs: _Costs
+    seconds: Array
+    waits: Array
+
+
+def _slow_part(
+    rows: Rows, paid: Rows, counted: Load, held: _Held, costs: _Costs
+) -> _SlowPart | None:
+    """The part that has been slower than all others for the whole log, if there is one."""
+    for seen in pace.candidates(rows, counted, costs.predicted):
+        both = fits.fit_lines(paid, counted, seen.part)
+        if both is None:
+            continue
+        lines = both.before()
+        usual = np.sum(_parts(rows, lines), axis=0)
+        found = pace.confirmed(rows, counted, seen, usual)
+        if found is None or _changed(rows, costs, found.part):
+            continue
+        beyond = or_zero(np.sum(_parts(rows, both), axis=0) - usual)
+        beyond = np.where(found.part, np.clip(beyond, 0.0, or_zero(rows.ttft)), 0.0)
+        charge = _Extra(beyond, busy=True)
+        now = _costs(rows, lines, charge, counted, held)
+        without = load_of(rows, now.new + now.again, now.again, counted)
+        accounts = now.ledger.accounts
+        behind = or_zero(accounts["queue_behind_new"] + accounts["queue_behind_repeated"])
+        waits = behind * _dearer_backlog(without.backlog, now.load.backlog)
+        seconds = beyond + waits
+        at = where(rows.measured & found.part)
+        contrast = Contrast(
+            column=found.column, value=found.value, n=found.n,
+            level_s=median(rows.ttft[at]), best=tr("the others"),
+            best_level_s=median(np.maximum(rows.ttft - seconds, 0.0)[at]),
+            constant_s=float(beyond[at].mean()), seconds=float(seconds[rows.measured].mean()),
+            ratio=found.ratio,
+        )  # fmt: skip
+        return _SlowPart(contrast, lines, charge, now, seconds, waits)
+    return None
+
+
+def _changed(rows: Rows, costs: _Costs, part: Mask) -> bool:
+    """Whether a part became slow within the log: that is a change, whoever it befell."""
+    at = np.flatnonzero(part)
+    change, _ = signs.change_of(
+        rows.take(at), costs.ledger.take(at), fits.part_of(costs.load, at), costs.predicted[at]
+    )
+    return change is not None and change.of_service
+
+
+def _dearer_backlog(before: Array, now: Array) -> Array:
+    """The part of the work ahead that would not be there but for the slow part."""
+    now = or_zero(now)
+    kept = np.divide(or_zero(before), now, out=np.ones(len(now)), where=now > 0)
+    result: Array = 1.0 - np.clip(kept, 0.0, 1.0)
+    return result
 
 
 def _no_path(

@@ -1,10 +1,10 @@
-"""A constant paid by every request: gateway, network, tokenising, templates, a timer."""
+"""A constant that requests pay (gateway, network, tokenising, a timer), or one slow path."""
 
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment
-from ttftdoctor.evidence import Evidence
+from ttftdoctor.evidence import Contrast, Evidence
 from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import hits_cost
 from ttftdoctor.units import count, seconds, share
@@ -16,6 +16,8 @@ USUAL_S = 0.3
 def judge(e: Evidence) -> Judgement:
     """Blame a constant that one path pays and another does not, or a large one all pay."""
     c = e.contrast
+    if c is not None and c.ratio is not None:
+        return _slow_part(c)
     if c is not None:
         text = tr(
             "{column} {value} takes {slow} where {best} takes {quick} for the same tokens: a "
@@ -73,9 +75,38 @@ def judge(e: Evidence) -> Judgement:
     return Judgement(strength=strength, seconds=extra, evidence=evidence, against=against)
 
 
+def _slow_part(c: Contrast) -> Judgement:
+    """Blame one part of the service, all of whose work takes longer than elsewhere."""
+    text = tr(
+        "{column} {value} takes {ratio} times as long as the others for the same tokens with "
+        "nobody ahead, for short and long prompts alike, all through the log: {slow} where they "
+        "take {quick}",
+        column=c.column, value=c.value, ratio=format(c.ratio, ".1f"), slow=seconds(c.level_s),
+        quick=seconds(c.best_level_s),
+    )  # fmt: skip
+    step = tr(
+        "Take {column} {value} out of the rotation and send it the same prompts as one of the "
+        "others: compare clock speed, temperature and power limit, driver and settings, and what "
+        "else runs on the machine.",
+        column=c.column, value=c.value,
+    )  # fmt: skip
+    return Judgement(
+        strength=0.9, seconds=c.seconds,
+        evidence=(say(text, ratio=c.ratio, level_s=c.level_s, best_level_s=c.best_level_s, n=c.n),),
+        next_steps=(step,),
+    )  # fmt: skip
+
+
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
     c = e.contrast
+    if c is not None and c.ratio is not None:
+        return tr(
+            "A slow path: {column} {value} takes {ratio} times as long as the others for the same "
+            "tokens, {slow} where they take {quick}: {part} of all TTFT",
+            column=c.column, value=c.value, ratio=format(c.ratio, ".1f"), slow=seconds(c.level_s),
+            quick=seconds(c.best_level_s), part=share(e.share(j.seconds)),
+        )  # fmt: skip
     if c is not None:
         return tr(
             "A constant of {constant} on {column} {value}: {slow} there against {quick} on {best}, "

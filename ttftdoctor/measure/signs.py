@@ -841,7 +841,8 @@ def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
     """A group of one column that pays a constant more for the same work than another group.
 
     Only requests that found nobody ahead and needed one attempt are compared: a hot replica is
-    no slow path. Returns the constant per row beside it (zeros without any).
+    no slow path. One that is slower by a factor is for ``measure.pace``.
+    Returns the constant per row beside it (zeros without any).
     """
     free = rows.measured & np.isfinite(rows.inputs) & ~(load.waiting > 0) & ~(rows.attempts > 1)
     best: tuple[float, Contrast, Array] | None = None

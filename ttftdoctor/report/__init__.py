@@ -108,7 +108,7 @@ TITLES: dict[str, str] = {
     "decode_contention": mark("decoding takes slots or steps"),
     "organic_long_input": mark("long prompts with new content"),
     "cold_start": mark("cold start"),
-    "fixed_overhead": mark("a constant paid by every request"),
+    "fixed_overhead": mark("a constant, or a slow path"),
     "deploy_regression": mark("same work costs more since a moment in time"),
     "retry_or_ratelimit": mark("retries, back-off or limits"),
     "measurement_artifact": mark("the number is not a TTFT"),
