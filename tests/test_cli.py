@@ -294,7 +294,7 @@ def test_inspect_as_json() -> None:
     (one,) = document["inputs"]
     assert one["rows_read"] == one["rows_used"] + sum(one["rows_rejected"].values()) == 24
     assert one["rows_rejected"] == {
-        "failed_request": 1, "negative_duration": 1, "not_a_number:ttft_ms": 1, "not_json": 1,
+        "failed_request": 1, "negative_ttft": 1, "not_a_number:ttft_ms": 1, "not_json": 1,
         "wrong_type:prompt_tokens": 1,
     }  # fmt: skip
 
@@ -304,7 +304,7 @@ def test_inspect_names_the_place_of_each_reject() -> None:
     for line in (
         "rows read 24 = used 19 + rejected 5",
         "not_json (first at 13)",
-        "negative_duration (first at 15)",
+        "negative_ttft (first at 15)",
         "TTFT not used in 1: not_streamed",
     ):
         assert line in text

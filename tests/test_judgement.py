@@ -382,3 +382,50 @@ def test_too_few_requests_ask_for_more_of_the_log_and_not_for_columns(tmp_path: 
     verdict = ttftdoctor.diagnose(str(path)).verdict
     assert verdict.primary_cause == "insufficient_data"
     assert verdict.next_steps[0].startswith("Give more of the log")
+
+
+def skewed(rng: Rng, apart_s: float, *, n: int = 200) -> list[Row]:
+    """Healthy requests whose first token is stamped by a clock that is ``apart_s`` behind."""
+    rows = plant.singles(rng, n, 20.0)
+    for r in rows:
+        r["ttft_ms"] = round(r["ttft_ms"] - 1e3 * apart_s, 2)
+    return rows
+
+
+@pytest.mark.parametrize("apart_s", [0.12, 0.2, 0.3])
+def test_first_tokens_before_their_requests_are_of_another_clock(
+    tmp_path: Path, apart_s: float
+) -> None:
+    """The rows that survive are those that waited longer than the clocks are apart."""
+    rows = skewed(np.random.default_rng(25), apart_s)
+    negative = sum(r["ttft_ms"] < 0 for r in rows)
+    assert 10 <= negative < 190
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert "before the request" in found.verdict.headline
+    assert "one clock" in found.verdict.next_steps[0]
+    (read,) = found.inputs
+    assert read.rows_rejected == {"negative_ttft": negative}
+    assert read.rows_read == read.rows_used + negative
+
+
+def test_few_first_tokens_before_their_requests_are_a_warning(tmp_path: Path) -> None:
+    rows = skewed(np.random.default_rng(26), 0.0)
+    for r in rows[:4]:
+        r["ttft_ms"] = -3.5
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "healthy"
+    assert any("before the request" in text for text in found.warnings)
+
+
+@pytest.mark.parametrize("unset", [-1, -1000, -1.7e12])
+def test_marks_of_stamps_that_were_never_set_tell_of_no_clock(tmp_path: Path, unset: float) -> None:
+    """Nor do the odd times of requests that failed."""
+    rows = skewed(np.random.default_rng(27), 0.0)
+    for r in rows[::4]:
+        r["ttft_ms"] = unset
+    for r in rows[1::4]:
+        r.update(ttft_ms=-250.5, status="error")
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "healthy"
+    assert not any("before the request" in text for text in found.warnings)

@@ -34,6 +34,12 @@ class Gate:
     n: int
 
 
+#: So many rows at least, and this part of them, whose first token comes before the request was
+#: sent, are no slips: their clocks differ, and so do those of the rows that do not show it.
+CLOCKS_N = 5
+CLOCKS_SHARE = 0.05
+
+
 @dataclass(frozen=True)
 class Artifact:
     """Signs that the number is not a TTFT.
@@ -42,9 +48,13 @@ class Artifact:
     tokens were made. ``after_share``: first token after the end. ``constant_share``: part of rows
     with one and the same TTFT. ``unit_mixed``: two unlabelled columns need different units.
     ``thinking_share``: part of the TTFT that hidden thinking at the decode rate explains.
+    ``negative_n`` rows, ``negative_share`` of those that could be used but for this, were turned
+    away because their first token came before the request: the clocks differ.
     """
 
     n: int = 0
+    negative_n: int = 0
+    negative_share: float = 0.0
     equal_share: float = 0.0
     not_streamed_share: float = 0.0
     after_share: float = 0.0
@@ -59,6 +69,11 @@ class Artifact:
     gate: Gate | None = None
     ttft_logged_p50_s: float | None = None
     e2e_p50_s: float | None = None
+
+    @property
+    def two_clocks(self) -> bool:
+        """Whether the rows whose first token comes before the request are too many for slips."""
+        return self.negative_n >= CLOCKS_N and self.negative_share >= CLOCKS_SHARE
 
 
 @dataclass(frozen=True)

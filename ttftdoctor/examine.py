@@ -34,7 +34,7 @@ from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
 from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
-from ttftdoctor.table import REJECT, SCHEMA, SET_ASIDE
+from ttftdoctor.table import BEFORE_START, REJECT, SCHEMA, SET_ASIDE
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _examine(
     grouped = beside.submit(carry(ledgers.groups_of), rows)
     nobody = np.zeros(rows.n)
     counted = load_of(rows, nobody, nobody)
-    artifact = looked_at.result()
+    artifact = _before_start(log, looked_at.result())
     if artifact.thinking_share >= 0.4 and artifact.thinking_ms_per_token is not None:
         # Whatever else is measured must not take thinking for prefill or waiting.
         rows = replace(rows, notes=(*rows.notes, tr("TTFT contains thinking time")))
@@ -560,6 +560,16 @@ def _aside(log: Log) -> dict[str, int]:
     frame = frame.filter(pl.col(SET_ASIDE).is_not_null())
     logged = frame.filter(pl.col("ttft_logged_us").is_not_null())
     return dict(logged.group_by(SET_ASIDE).len().iter_rows())
+
+
+def _before_start(log: Log, artifact: Artifact) -> Artifact:
+    """The same, with the rows that were turned away because their TTFT was less than nothing.
+
+    What is left of such a log are the rows whose TTFT was longer than the clocks are apart.
+    """
+    n = sum(one.rows_rejected.get(BEFORE_START, 0) for one in log.inputs)
+    used = sum(one.rows_used for one in log.inputs)
+    return replace(artifact, negative_n=n, negative_share=n / (n + used)) if n else artifact
 
 
 def _unit_mixed(log: Log) -> str | None:

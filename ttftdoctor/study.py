@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 #: So many formats that have no request in common are hardly the layers of one service.
 MANY_FORMATS = 3
+#: One row whose first token comes before its request may be a slip; so many are worth a warning.
+SOME_SLIPS = 2
 
 
 def study(
@@ -201,6 +203,16 @@ def _warnings(e: Evidence) -> list[str]:
                 "{part} of the requests failed or were refused ({limited} by a limit): what is "
                 "left may not stand for them",
                 part=share(a.failed_share), limited=count(a.rate_limited),
+            )
+        )  # fmt: skip
+    b = e.artifact
+    if b.negative_n >= SOME_SLIPS and not b.two_clocks:
+        out.append(
+            tr(
+                "{n} rows ({part}) were left out because their first token would come before the "
+                "request was sent: if two clocks were subtracted, the other TTFTs are off by as "
+                "much",
+                n=count(b.negative_n), part=share(b.negative_share),
             )
         )  # fmt: skip
     if e.lines.prefill is not None and not e.fixed_separable and e.has("input_tokens"):

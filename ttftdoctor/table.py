@@ -63,6 +63,8 @@ COLUMNS: Final[dict[str, Column]] = {c.name: c for c in _COLUMNS}
 LINE: Final = "line"
 REJECT: Final = "reject"
 SET_ASIDE: Final = "ttft_set_aside"
+#: Why a row is turned away whose first token would come before its request was sent.
+BEFORE_START: Final = "negative_ttft"
 #: Fields of the row whose value could not be read, a line each.
 UNREAD: Final = "unread"
 
@@ -93,6 +95,9 @@ SCOPE_COLUMNS: Final = ("model", "tenant", "route", "replica", "version")
 
 #: A first token a day late is no measurement (retries and queues give up long before).
 ABSURD_US: Final = 24 * 3600 * 1_000_000
+
+#: A stamp that is not there is logged as minus one, in one unit or another.
+_UNSET_US: Final = [-1, -1_000, -1_000_000]
 
 #: No model has a context of a hundred million tokens.
 ABSURD_TOKENS: Final = 10**8
@@ -176,6 +181,12 @@ def check(frame: pl.DataFrame) -> pl.DataFrame:
         frame,
         REJECT,
         {
+            # Of a request that was answered, and not the mark of a stamp that was never set, a
+            # first token before the request tells of the clocks.
+            BEFORE_START: (ttft < 0)
+            & (ttft >= -ABSURD_US)
+            & ~ttft.is_in(_UNSET_US)
+            & (status == "ok"),
             "negative_duration": pl.any_horizontal([pl.col(c) < 0 for c in durations]),
             "absurd_duration": pl.any_horizontal([pl.col(c) > ABSURD_US for c in durations]),
             "negative_tokens": pl.any_horizontal([pl.col(c) < 0 for c in counts]),

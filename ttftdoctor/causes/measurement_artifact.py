@@ -8,6 +8,12 @@ from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, digits, seconds, share
 
+#: The step that any such log calls for.
+MEASURE_AGAIN = mark(
+    "Measure at the first streamed token, in one named unit, and look again "
+    "(--unit FIELD=ms says what a field's unit is)."
+)
+
 
 def judge(e: Evidence) -> Judgement:
     """Done first: if it holds, no other cause can be judged from this number."""
@@ -40,6 +46,15 @@ def judge(e: Evidence) -> Judgement:
                 part=share(a.after_share),
             )
         found.append((0.9, say(text, after_share=a.after_share, factor=a.after_factor)))
+    if a.two_clocks:
+        text = tr(
+            "in {part} of the rows ({n}) the first token would come before the request was sent: "
+            "the two stamps are of different clocks, or the wrong ones were subtracted, and the "
+            "other rows are off by as much",
+            part=share(a.negative_share), n=count(a.negative_n),
+        )  # fmt: skip
+        sure = 0.75 + 0.2 * min(a.negative_share / 0.3, 1.0)
+        found.append((sure, say(text, negative_share=a.negative_share, negative_rows=a.negative_n)))
     if a.unit_mixed:
         found.append((0.85, say(a.unit_mixed, factor=1000)))
     if a.constant_share >= 0.9:
@@ -79,12 +94,37 @@ def judge(e: Evidence) -> Judgement:
                 "first tokens are in one unit and vary; whether they came before the end, only the "
                 "time of whole requests (e2e_us) would tell"
             )
-        return Judgement(evidence=(say(fine),))
+        return Judgement(evidence=(say(fine), *_slips(e)))
     strength = max(s for s, _ in found)
     return Judgement(
         strength=min(strength, 0.98), seconds=e.mean, evidence=tuple(s for _, s in found),
-        settles=strength >= 0.7,
+        settles=strength >= 0.7, next_steps=_steps(e),
     )  # fmt: skip
+
+
+def _steps(e: Evidence) -> tuple[str, ...]:
+    """What mends this log's number, where more can be said than to measure again; else nothing."""
+    steps = []
+    if e.artifact.two_clocks:
+        steps.append(
+            tr(
+                "Take the start and the first token on one clock, that of the client (a monotonic "
+                "one), and look at which two stamps are subtracted."
+            )
+        )
+    return (*steps, tr(MEASURE_AGAIN)) if steps else ()
+
+
+def _slips(e: Evidence) -> tuple[Statement, ...]:
+    """That some first tokens came before their requests, where they are few."""
+    a = e.artifact
+    if a.negative_n == 0:
+        return ()
+    text = tr(
+        "{n} rows ({part}), which were left out, have a first token before their request was sent",
+        n=count(a.negative_n), part=share(a.negative_share),
+    )  # fmt: skip
+    return (say(text, negative_share=a.negative_share, negative_rows=a.negative_n),)
 
 
 def headline(e: Evidence, j: Judgement) -> str:
@@ -98,12 +138,7 @@ CAUSE = Cause(
     order=1,
     judge=judge,
     headline=headline,
-    next_steps=(
-        mark(
-            "Measure at the first streamed token, in one named unit, and look again "
-            "(--unit FIELD=ms says what a field's unit is)."
-        ),
-    ),
+    next_steps=(MEASURE_AGAIN,),
     experiment=Experiment(
         text=mark(
             "See which field was taken for the first token and in which unit; then time the first "
