@@ -429,3 +429,82 @@ def test_marks_of_stamps_that_were_never_set_tell_of_no_clock(tmp_path: Path, un
     found = verdict(tmp_path, rows)
     assert found.verdict.primary_cause == "healthy"
     assert not any("before the request" in text for text in found.warnings)
+
+
+def answers(
+    rng: Rng, n: int, outs: tuple[int, int], *, held: int = 1, whole_below: int = 0
+) -> list[Row]:
+    """A streaming service on whose way the first ``held`` tokens are kept until all are there.
+
+    Answers of less than ``whole_below`` tokens are not streamed at all.
+    """
+    rows = []
+    for i in range(n):
+        inputs = int(rng.integers(200, 2500))
+        out = int(np.exp(rng.uniform(*np.log(outs))))
+        step = 0.03 * (1 + 0.03 * float(rng.standard_normal()))
+        first = 0.09 + 0.1 * inputs / 1e3 * (1 + 0.03 * float(rng.standard_normal()))
+        end = first + step * (out - 1)
+        ttft = end if out < whole_below else min(first + step * (held - 1), end)
+        r = plant.row(15.0 * i, inputs, out, ttft)
+        r["latency_ms"] = round(1e3 * end + 2, 2)
+        rows.append(r)
+    return rows
+
+
+@pytest.mark.parametrize("outs", [(20, 400), (30, 1000), (90, 900)])
+def test_a_buffer_on_the_way_is_no_constant(tmp_path: Path, outs: tuple[int, int]) -> None:
+    """The first 60 tokens come together: short answers whole, long ones after 1.8 s."""
+    found = verdict(tmp_path, answers(np.random.default_rng(28), 160, outs, held=60))
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert "buffer" in found.verdict.headline
+    assert "proxy_buffering" in found.verdict.next_steps[0]
+    assert found.verdict.scope is None
+
+
+@pytest.mark.parametrize("outs", [(12, 150), (30, 500), (100, 900)])
+def test_a_buffer_on_one_path(tmp_path: Path, outs: tuple[int, int]) -> None:
+    """Later to the first token than the other path, and no later to the last."""
+    rng = np.random.default_rng(29)
+    rows = answers(rng, 90, outs, held=60) + answers(rng, 60, outs)
+    for i, r in enumerate(rows):
+        r["route"] = "gateway" if i < 90 else "direct"
+        r["timestamp"] = plant.EPOCH_S + 15.0 * int(rng.integers(5000))
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert found.verdict.scope == {"route": "gateway"}
+    assert "proxy_buffering" in found.verdict.next_steps[0]
+
+
+def test_a_path_that_costs_a_constant_to_the_end_holds_nothing_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(30)
+    rows = answers(rng, 160, (20, 400))
+    for i, r in enumerate(rows):
+        r["route"] = "gateway" if i % 2 else "direct"
+        plant.slower(r, 1.8 if i % 2 else 0.0)
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "fixed_overhead"
+    assert found.verdict.scope == {"route": "gateway"}
+
+
+def test_a_constant_that_all_pay_is_no_buffer(tmp_path: Path) -> None:
+    rows = answers(np.random.default_rng(31), 160, (20, 400))
+    for r in rows:
+        plant.slower(r, 1.8)
+    assert verdict(tmp_path, rows).verdict.primary_cause == "fixed_overhead"
+
+
+def test_short_answers_that_come_whole_are_no_buffer(tmp_path: Path) -> None:
+    """Calls of tools are often sent when complete; long answers tell that nothing is held."""
+    found = verdict(tmp_path, answers(np.random.default_rng(32), 200, (20, 900), whole_below=45))
+    assert not any("buffer on the way holds" in s.text for f in found.causes for s in f.evidence)
+
+
+def test_steps_that_grow_with_the_answer_are_no_buffer(tmp_path: Path) -> None:
+    """The line of a bent curve meets the axis at a hundred tokens; none of them is held back."""
+    rng = np.random.default_rng(33)
+    rows = answers(rng, 200, (60, 4000))
+    for r in rows:
+        plant.slower(r, 2.5)
+        r["latency_ms"] += 4e-3 * r["completion_tokens"] ** 2
+    assert verdict(tmp_path, rows).verdict.primary_cause == "fixed_overhead"

@@ -34,6 +34,22 @@ class Gate:
     n: int
 
 
+@dataclass(frozen=True)
+class Held:
+    """Tokens that a buffer on the way gives out together, once it has so many or the answer ends.
+
+    ``seconds`` of the mean TTFT, a ``share`` of it, are the making of ``tokens``; ``n`` requests
+    were looked at. ``seen``: shorter answers, or another path, show it too, and not only the line
+    of the long ones.
+    """
+
+    tokens: float
+    seconds: float
+    share: float
+    n: int
+    seen: bool
+
+
 #: So many rows at least, and this part of them, whose first token comes before the request was
 #: sent, are no slips: their clocks differ, and so do those of the rows that do not show it.
 CLOCKS_N = 5
@@ -49,7 +65,8 @@ class Artifact:
     with one and the same TTFT. ``unit_mixed``: two unlabelled columns need different units.
     ``thinking_share``: part of the TTFT that hidden thinking at the decode rate explains.
     ``negative_n`` rows, ``negative_share`` of those that could be used but for this, were turned
-    away because their first token came before the request: the clocks differ.
+    away because their first token came before the request: the clocks differ. ``scope``: the
+    column and the value where this is so, if only there.
     """
 
     n: int = 0
@@ -65,8 +82,9 @@ class Artifact:
     thinking_share: float = 0.0
     thinking_ms_per_token: float | None = None
     thinking_basis: str = ""
-    scope: str | None = None
+    scope: tuple[str, str] | None = None
     gate: Gate | None = None
+    held: Held | None = None
     ttft_logged_p50_s: float | None = None
     e2e_p50_s: float | None = None
 

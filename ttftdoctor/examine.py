@@ -33,6 +33,7 @@ from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
 from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
+from ttftdoctor.measure.stamps import held_on
 from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
 from ttftdoctor.table import BEFORE_START, REJECT, SCHEMA, SET_ASIDE
 
@@ -436,6 +437,10 @@ def _dearer_backlog(before: Array, now: Array) -> Array:
     return result
 
 
+#: What one path holds back must be this part of the mean TTFT of all, or it is not judged first.
+HELD_PATH = 0.25
+
+
 def _no_path(
     rows: Rows, contrast: Contrast | None, extra: Array, artifact: Artifact
 ) -> tuple[Contrast | None, Array, Artifact]:
@@ -444,18 +449,26 @@ def _no_path(
         return contrast, extra, artifact
     scope = rows.scopes[contrast.column]
     there = scope.codes == scope.names.index(contrast.value)
-    found = signs.artifact_of(rows.take(there), {}, None)
-    where = f"{contrast.column} {contrast.value}"
+    found = replace(
+        signs.artifact_of(rows.take(there), {}, None),
+        negative_n=artifact.negative_n, negative_share=artifact.negative_share,
+    )  # fmt: skip
+    path = contrast.column, contrast.value
+    where = " ".join(path)
     none = np.zeros(rows.n)
     if found.equal_share >= 0.8:
-        return None, none, replace(found, scope=where)
+        return None, none, replace(found, scope=path)
+    if contrast.seconds >= HELD_PATH * float(rows.ttft[rows.measured].mean()):
+        held = found.held or held_on(rows, contrast)
+        if held is not None:
+            return None, none, replace(artifact, held=held, scope=path)
     ratio = contrast.level_s / max(contrast.best_level_s, 1e-9)
     if 400 <= ratio <= 2500 and contrast.best_level_s < 0.01:
         text = tr(
             "{where} is about 1,000 times {best}: the rows are not all in one unit",
             where=where, best=contrast.best,
         )  # fmt: skip
-        return None, none, replace(artifact, unit_mixed=text, scope=where)
+        return None, none, replace(artifact, unit_mixed=text, scope=path)
     return contrast, extra, artifact
 
 

@@ -131,11 +131,13 @@ def _settled(
             findings.append(Finding(id=c.id, family=c.family, status="unjudged", needs=needs,
                                     evidence=() if j.judged else j.evidence))  # fmt: skip
     c, j = primary
+    there = e.artifact.scope if c.id == "measurement_artifact" else None
     return Verdict(
         primary_cause=c.id,
         family=c.family,
         confidence=_calibrated(j.strength),
         headline=c.headline(e, j),
+        scope=None if there is None else dict([there]),
         next_steps=_next_steps(e, c, j),
         experiment=_experiment(c),
     ), tuple(findings)

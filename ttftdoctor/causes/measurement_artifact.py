@@ -21,11 +21,22 @@ def judge(e: Evidence) -> Judgement:
     if a.n == 0:
         return lacking("ttft_us", text=tr("the log has no first-token times"))
     found: list[tuple[float, Statement]] = []
+    where = tr(" on {where}", where=" ".join(a.scope)) if a.scope else ""
+    if a.held is not None:
+        text = tr(
+            "the first token{where} comes when about {n} tokens have been made, or with the last "
+            "of a shorter answer, which is {time} of the mean TTFT there ({part}): a buffer on the "
+            "way holds it back",
+            where=where, n=count(round(a.held.tokens)), time=seconds(a.held.seconds),
+            part=share(a.held.share),
+        )  # fmt: skip
+        said = say(text, held_tokens=a.held.tokens, held_s=a.held.seconds, held_share=a.held.share)
+        found.append((0.9 if a.held.seen else 0.75, said))
     if a.equal_share >= 0.6:
         text = tr(
             "in {part} of the requests{where} the first token comes with the last (TTFT {ttft}, "
             "whole request {whole}): not streamed, or buffered on the way",
-            part=share(a.equal_share), where=tr(" on {where}", where=a.scope) if a.scope else "",
+            part=share(a.equal_share), where=where,
             ttft=seconds(a.ttft_logged_p50_s), whole=seconds(a.e2e_p50_s),
         )  # fmt: skip
         found.append((0.6 + 0.38 * a.equal_share, say(text, equal_share=a.equal_share)))
@@ -110,6 +121,13 @@ def _steps(e: Evidence) -> tuple[str, ...]:
             tr(
                 "Take the start and the first token on one clock, that of the client (a monotonic "
                 "one), and look at which two stamps are subtracted."
+            )
+        )
+    if e.artifact.held is not None:
+        steps.append(
+            tr(
+                "Turn off buffering on the way (nginx: proxy_buffering off, or the header "
+                "X-Accel-Buffering: no; elsewhere also compression and inspection of the stream)."
             )
         )
     return (*steps, tr(MEASURE_AGAIN)) if steps else ()
