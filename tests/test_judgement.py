@@ -508,3 +508,78 @@ def test_steps_that_grow_with_the_answer_are_no_buffer(tmp_path: Path) -> None:
         plant.slower(r, 2.5)
         r["latency_ms"] += 4e-3 * r["completion_tokens"] ** 2
     assert verdict(tmp_path, rows).verdict.primary_cause == "fixed_overhead"
+
+
+def alone(
+    rng: Rng, n: int, ttft: Callable[[int], float], step: Callable[[int], float],
+    outs: tuple[int, int] = (40, 400), behind: Callable[[int], float] = lambda inputs: 0.0,
+) -> list[Row]:  # fmt: skip
+    """Requests on an idle server; what a first token, each further one and the gap between cost."""
+    rows = []
+    for i in range(n):
+        inputs = int(np.exp(rng.uniform(np.log(400), np.log(30_000))))
+        out = int(rng.integers(*outs)) if outs[0] < outs[1] else outs[0]
+        noise = 1 + 0.05 * rng.standard_normal(3)
+        r = plant.row(20.0 * i, inputs, out, 0.0)
+        first = ttft(inputs) * float(noise[0])
+        rest = (out - 1) * step(inputs) * float(noise[1]) + behind(inputs) * float(noise[2])
+        r.update(ttft_ms=round(1e3 * first, 4), latency_ms=round(1e3 * (first + rest), 2))
+        rows.append(r)
+    return rows
+
+
+@pytest.mark.parametrize("chunk_s", [0.004, 0.02, 0.15])
+def test_an_empty_first_chunk_is_no_token(tmp_path: Path, chunk_s: float) -> None:
+    """The chunk that names the role comes at once, and prefill after it."""
+    rows = alone(
+        np.random.default_rng(34), 150, lambda n: chunk_s, lambda n: 0.021,
+        behind=lambda n: 0.15 + 0.25 * n / 1e3,
+    )  # fmt: skip
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert "prefill comes after" in found.verdict.headline
+    assert "role" in found.verdict.next_steps[0]
+
+
+@pytest.mark.parametrize("outs", [(40, 400), (128, 128)])
+def test_seconds_under_the_name_of_milliseconds(tmp_path: Path, outs: tuple[int, int]) -> None:
+    """A first token in a twentieth of a step, also where all answers are of one length."""
+    rows = alone(
+        np.random.default_rng(35), 80, lambda n: 2e-4 + 2e-7 * n, lambda n: 0.03, outs,
+        behind=lambda n: 0.2 + 2e-4 * n,
+    )  # fmt: skip
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert "another unit" in found.verdict.headline
+
+
+@pytest.mark.parametrize(
+    ("ttft", "step", "behind"),
+    [
+        pytest.param(
+            lambda n: 0.05, lambda n: 0.01 + 1e-6 * n, lambda n: 0.0,
+            id="cached but not counted, and each step reads the context",
+        ),
+        pytest.param(
+            lambda n: 0.003 + 4e-7 * n, lambda n: 0.004, lambda n: 0.0, id="a tiny model",
+        ),
+        pytest.param(
+            lambda n: 0.05 + 6e-6 * n, lambda n: 0.02, lambda n: 2e-5 * n,
+            id="what was computed is sent to another server for decoding",
+        ),
+    ],
+)  # fmt: skip
+def test_quick_first_tokens_are_believed(
+    tmp_path: Path, ttft: Callable[[int], float], step: Callable[[int], float],
+    behind: Callable[[int], float],
+) -> None:  # fmt: skip
+    rows = alone(np.random.default_rng(36), 200, ttft, step, behind=behind)
+    assert verdict(tmp_path, rows).verdict.primary_cause != "measurement_artifact"
+
+
+def test_first_tokens_of_cached_prompts_may_be_quicker_than_a_step(tmp_path: Path) -> None:
+    """Of a prompt that is all cached next to nothing is computed, and a step may serve many."""
+    rows = alone(np.random.default_rng(37), 200, lambda n: 0.003, lambda n: 0.04)
+    for r in rows:
+        r["cached_tokens"] = r["prompt_tokens"] - 20
+    assert verdict(tmp_path, rows).verdict.primary_cause == "healthy"

@@ -35,6 +35,23 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Early:
+    """Signs that something before the first token was stamped, or in another unit.
+
+    ``ttft_s`` at the median, for so many new ``tokens`` at the median, where each further token
+    takes ``step_s``; ``quick_share`` of those with many took a small part of that.
+    ``after_per_1k_s``: by so much does the time after the stamp grow with 1,000 new tokens, and
+    that before it does not; None if it is not so.
+    """
+
+    ttft_s: float
+    tokens: float
+    step_s: float
+    quick_share: float
+    after_per_1k_s: float | None
+
+
+@dataclass(frozen=True)
 class Held:
     """Tokens that a buffer on the way gives out together, once it has so many or the answer ends.
 
@@ -85,6 +102,7 @@ class Artifact:
     scope: tuple[str, str] | None = None
     gate: Gate | None = None
     held: Held | None = None
+    early: Early | None = None
     ttft_logged_p50_s: float | None = None
     e2e_p50_s: float | None = None
 

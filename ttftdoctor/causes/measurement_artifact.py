@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
 from ttftdoctor.diagnosis import Experiment, Statement
-from ttftdoctor.evidence import Evidence
+from ttftdoctor.evidence import Early, Evidence
 from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, digits, seconds, share
 
@@ -66,6 +66,8 @@ def judge(e: Evidence) -> Judgement:
         )  # fmt: skip
         sure = 0.75 + 0.2 * min(a.negative_share / 0.3, 1.0)
         found.append((sure, say(text, negative_share=a.negative_share, negative_rows=a.negative_n)))
+    if a.early is not None:
+        found.append(_early(a.early))
     if a.unit_mixed:
         found.append((0.85, say(a.unit_mixed, factor=1000)))
     if a.constant_share >= 0.9:
@@ -113,6 +115,25 @@ def judge(e: Evidence) -> Judgement:
     )  # fmt: skip
 
 
+def _early(early: Early) -> tuple[float, Statement]:
+    """What came too early to be a first token, and how sure that is."""
+    if early.after_per_1k_s is not None:
+        text = tr(
+            "TTFT is {ttft} at the median and hardly grows with the prompt, but the time after it "
+            "grows by {slope} for each 1,000 new tokens: prefill comes after what was stamped "
+            "(headers, an empty chunk with the role), or the number is in another unit",
+            ttft=seconds(early.ttft_s), slope=seconds(early.after_per_1k_s),
+        )  # fmt: skip
+        return 0.9, say(text, ttft_s=early.ttft_s, after_per_1k_s=early.after_per_1k_s)
+    text = tr(
+        "TTFT is {ttft} at the median for {n} new tokens, where each further token takes {step}: "
+        "no token is made so fast; the number is in another unit, or something before the first "
+        "token was stamped",
+        ttft=seconds(early.ttft_s), n=count(round(early.tokens)), step=seconds(early.step_s),
+    )  # fmt: skip
+    return 0.85, say(text, ttft_s=early.ttft_s, tokens=early.tokens, step_s=early.step_s)
+
+
 def _steps(e: Evidence) -> tuple[str, ...]:
     """What mends this log's number, where more can be said than to measure again; else nothing."""
     steps = []
@@ -128,6 +149,13 @@ def _steps(e: Evidence) -> tuple[str, ...]:
             tr(
                 "Turn off buffering on the way (nginx: proxy_buffering off, or the header "
                 "X-Accel-Buffering: no; elsewhere also compression and inspection of the stream)."
+            )
+        )
+    if e.artifact.early is not None:
+        steps.append(
+            tr(
+                "Time the first chunk with content: not the headers of the answer, nor the empty "
+                "chunk that only names the role."
             )
         )
     return (*steps, tr(MEASURE_AGAIN)) if steps else ()

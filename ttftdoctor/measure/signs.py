@@ -23,7 +23,7 @@ from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
 from ttftdoctor.measure.rows import Index, Rows, Scope
-from ttftdoctor.measure.stamps import held_of
+from ttftdoctor.measure.stamps import early_of, held_of
 from ttftdoctor.stats import (
     MOST_ROWS,
     Array,
@@ -106,6 +106,7 @@ def artifact_of(rows: Rows, aside: dict[str, int], unit_mixed: str | None) -> Ar
         thinking_ms_per_token=per_token,
         thinking_basis=basis,
         held=held_of(rows),
+        early=early_of(rows),
         ttft_logged_p50_s=median(rows.ttft_logged[logged]),
         e2e_p50_s=median(rows.e2e[both]) if both.any() else None,
     )

@@ -1,13 +1,13 @@
-"""Whether the first token is stamped when it is made: not held back on the way."""
+"""Whether what was stamped is the first token when it is made: neither held back nor too early."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ttftdoctor.evidence import Contrast, Held
+from ttftdoctor.evidence import Contrast, Early, Held
 from ttftdoctor.measure.rows import Rows
-from ttftdoctor.stats import Array, median, or_zero, quantile_fit, thin
+from ttftdoctor.stats import Array, median, or_zero, quantile_fit, rank_correlation, thin
 
 Mask = NDArray[np.bool_]
 
@@ -19,6 +19,75 @@ HELD_TOKENS = 10
 HELD_SHARE = 0.4
 #: So many requests at least on either side of what is compared.
 ENOUGH = 5
+#: New tokens that are no little: nobody computes so many in less than a step takes.
+MANY_TOKENS = 1000
+#: A first token in less than this part of the time of one more is none.
+STEP_PART = 0.1
+#: ... if so many of those with many new tokens come so early.
+QUICK_SHARE = 0.6
+#: Prefill that comes after the stamp is at least so many times what comes before it.
+AFTER_TIMES = 3.0
+#: ... and so long, from short prompts to long ones.
+AFTER_S = 0.2
+
+
+def early_of(rows: Rows) -> Early | None:
+    """Signs that something was stamped before any token was made; None without.
+
+    A first token takes a pass over the model, as each further one does, and before it all that is
+    new must be computed. So it does not come in a small part of a step; and where its time does
+    not grow with the prompt while the time after it does, prefill lay behind the stamp.
+    """
+    at = _timed(rows)
+    at = at[np.isfinite(rows.uncached[at]) & (rows.outputs[at] >= 8)]
+    if len(at) < 4 * ENOUGH:
+        return None
+    ttft, rest = rows.ttft[at], rows.e2e[at] - rows.ttft[at]
+    if median(rest) <= 0:
+        return None
+    after = _prefill_after(rows.uncached[at], rows.inputs[at], rows.outputs[at], ttft, rest)
+    # The quickest steps of the log: where prefill lies behind the stamp, others hold part of it.
+    step = float(np.quantile(rest / (rows.outputs[at] - 1), 0.1))
+    many = rows.uncached[at] >= MANY_TOKENS
+    quick = 0.0
+    if many.sum() >= 2 * ENOUGH and many.mean() >= 0.3:
+        quick = float((ttft[many] < STEP_PART * step).mean())
+    if after is None and quick < QUICK_SHARE:
+        return None
+    some = many if many.any() else np.ones(len(at), dtype=bool)
+    return Early(
+        ttft_s=median(ttft[some]),
+        tokens=median(rows.uncached[at][some]),
+        step_s=step,
+        quick_share=quick,
+        after_per_1k_s=after,
+    )
+
+
+def _prefill_after(
+    uncached: Array, inputs: Array, outputs: Array, ttft: Array, rest: Array
+) -> float | None:
+    """Seconds that 1,000 new tokens add to the time after the stamp, where they add none before.
+
+    Steps that read a long context are slower, too, but each of them is: that grows with the length
+    of the answer, and is told from prefill where answers are of many lengths.
+    """
+    u = uncached / 1e3
+    low, high = np.quantile(u, [0.1, 0.9])
+    short, long = np.quantile(outputs, [0.1, 0.9])
+    if high - low < MANY_TOKENS / 1e3 or long < 1.5 * short:
+        return None
+    ones = np.ones(len(u))
+    design = np.column_stack([ones, u, outputs / 1e2, outputs * inputs / 1e6])
+    fit = quantile_fit(design, rest, tau=0.5, scale=rest + 0.1 * median(rest))
+    after = float(fit.coef[1])
+    if after * (high - low) < max(AFTER_S, AFTER_TIMES * median(ttft)):
+        return None
+    before = quantile_fit(np.column_stack([ones, u]), ttft, tau=0.5).coef[1]
+    follows = rank_correlation(u, rest - design[:, 2:] @ fit.coef[2:])
+    if before > 0.1 * after or follows is None or follows < 0.7:
+        return None
+    return after
 
 
 def held_of(rows: Rows) -> Held | None:
