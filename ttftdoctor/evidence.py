@@ -168,6 +168,26 @@ class Rhythm:
 
 
 @dataclass(frozen=True)
+class Switched:
+    """A moment at which the cache stopped to work (``lost``), or began to, for everybody.
+
+    ``at`` is its time and ``row`` the line of the first turn after it. ``n_working`` turns could
+    hit while it worked, ``n_idle`` while it did not; ``write_share`` of the latters' prompts was
+    written to the cache all the same. ``version`` names the release that came with the moment.
+    """
+
+    lost: bool
+    at: str | None
+    row: int
+    n_working: int
+    n_idle: int
+    hits_working: float
+    hits_idle: float
+    write_share: float | None = None
+    version: str | None = None
+
+
+@dataclass(frozen=True)
 class ReusePattern:
     """How later turns were served. Shares are of the ``n`` turns that could have reused.
 
@@ -178,6 +198,7 @@ class ReusePattern:
     ``gap_auc`` and ``between_auc``: how well the idle gap, and the tokens of other sessions in
     between, tell misses from hits (0.5 is not at all). ``expiry_s``: gap beyond which turns miss.
     ``broken_share``: part of the misses whose prompt changed within its history, by its blocks.
+    ``switched``: hits and misses lie on the two sides of one moment.
     """
 
     n: int
@@ -208,6 +229,7 @@ class ReusePattern:
     first_turn_cached_share: float
     broken_share: float | None = None
     rhythm: Rhythm | None = None
+    switched: Switched | None = None
 
 
 @dataclass(frozen=True)

@@ -694,11 +694,17 @@ def _sick_part(rows: Rows, again: Array) -> Mask | None:
 
 
 def _pattern(rows: Rows, sick: Mask | None, reset: Mask | None) -> ReusePattern | None:
-    if sick is not None:
-        found = signs.reuse_pattern(rows.take(sick), None if reset is None else reset[sick])
-        if found is not None:
-            return found
-    return signs.reuse_pattern(rows, reset)
+    whole = signs.reuse_pattern(rows, reset)
+    if sick is None or _released(whole):
+        return whole
+    found = signs.reuse_pattern(rows.take(sick), None if reset is None else reset[sick])
+    return whole if found is None else found
+
+
+def _released(pattern: ReusePattern | None) -> bool:
+    """Whether the sick part is a release, which took the place of a sound one at one moment."""
+    switched = None if pattern is None else pattern.switched
+    return switched is not None and switched.version is not None
 
 
 def _clusters(rows: Rows, whole: Mask) -> Index | None:

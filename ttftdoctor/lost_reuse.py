@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ttftdoctor.causes import Judgement, lacking, say
 from ttftdoctor.diagnosis import Statement
-from ttftdoctor.evidence import Evidence, ReusePattern, Rhythm
+from ttftdoctor.evidence import Evidence, ReusePattern, Rhythm, Switched
 from ttftdoctor.language import tr
 from ttftdoctor.units import count, figure, seconds, share
 
@@ -83,6 +83,8 @@ def kind_of(e: Evidence) -> Lost | None:
             return Lost(BUSTING, 0.97 * sure, (_broken(r),))
     elif r.rhythm is not None:
         return Lost(BUSTING, 0.9 * sure, (_in_step(r.rhythm),), (EVICTION,))
+    if r.switched is not None and not _follows_moves(r):
+        return _since(r.switched, sure)
     # A conversation that never gets past one place is stuck; one that hits deep and then misses
     # lost its entries, whatever all prompts share at their head.
     if r.stuck_sessions >= 0.5 and r.mixed_sessions < 0.2:
@@ -121,6 +123,67 @@ def _in_step(rhythm: Rhythm) -> Statement:
             n=format(rhythm.period, ".0f"), part=share(rhythm.told),
         )  # fmt: skip
     return say(text, period=rhythm.period, told=rhythm.told)
+
+
+def _since(s: Switched, sure: float) -> Lost:
+    """The cache worked on one side of a moment only."""
+    figures = {
+        "at": s.at or tr("one moment"), "row": count(s.row), "hits": share(s.hits_working),
+        "few": share(s.hits_idle), "n": count(s.n_idle), "m": count(s.n_working),
+    }  # fmt: skip
+    if s.lost:
+        text = tr(
+            "until {at} (line {row}) {hits} of the {m} turns that could reuse a prefix did, since "
+            "then {few} of {n}: the cache was lost at that moment",
+            **figures,
+        )
+    else:
+        text = tr(
+            "until {at} (line {row}) {few} of the {n} turns that could reuse a prefix did, since "
+            "then {hits} of {m}: it was repaired at that moment",
+            **figures,
+        )
+    if s.version:
+        text += tr("; the version changed from {versions}", versions=s.version)
+    busted = s.write_share is not None and s.write_share >= 0.3
+    if busted:
+        text += tr(
+            "; {part} of the prompts that found nothing was written to the cache: it was the "
+            "prompt that changed near its head",
+            part=share(s.write_share),
+        )
+    reason = say(
+        text, row=s.row, hits_working=s.hits_working, hits_idle=s.hits_idle,
+        turns_working=s.n_working, turns_idle=s.n_idle, version=s.version,
+        write_share=s.write_share,
+    )  # fmt: skip
+    if busted:
+        return Lost(BUSTING, 0.9 * sure, (reason,), (NO_REUSE,))
+    return Lost(NO_REUSE, 0.95 * sure, (reason,), (BUSTING,))
+
+
+def _steps_since(s: Switched) -> tuple[str, ...]:
+    """What to do about a cache that was lost, or repaired, at a moment."""
+    if s.lost:
+        return (
+            tr(
+                "See what was released, restarted or set at that moment: whether prefix caching "
+                "was switched off (vLLM: --enable-prefix-caching; llama.cpp: cache_prompt), or "
+                "the head of the prompts changed; undo it and compare turn 2 with turn 1."
+            ),
+        )
+    return (
+        tr(
+            "The cache works since then, and nothing is left to do about it: diagnose what came "
+            "after that moment by itself (--since)."
+        ),
+    )
+
+
+def _follows_moves(r: ReusePattern) -> bool:
+    """Whether turns miss where they land on another replica, and hit where they stay."""
+    moved, stayed = r.miss_when_moved, r.miss_when_stayed
+    return moved is not None and stayed is not None and moved - stayed >= 0.4
 
 
 def _never(r: ReusePattern, sure: float) -> Lost:
@@ -198,7 +261,7 @@ def _sometimes(r: ReusePattern, sure: float, linked: bool) -> Lost:
     )  # fmt: skip
     mixed = say(text, turns=r.n, hit_share=r.hit_share, miss_share=r.miss_share)
     moved, stayed = r.miss_when_moved, r.miss_when_stayed
-    if moved is not None and stayed is not None and moved - stayed >= 0.4:
+    if _follows_moves(r):
         text = tr(
             "{moved} of the turns that landed on another replica missed, {stayed} of those that "
             "stayed",
@@ -302,6 +365,7 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
         )  # fmt: skip
     if lost.kind == cause:
         growth = e.growth_accounts.get("prefill_repeated")
+        switched = e.reuse.switched if lost.kind == NO_REUSE else None
         return Judgement(
             strength=lost.strength,
             seconds=e.prefill_repeated_s,
@@ -309,6 +373,8 @@ def judge_prefix(e: Evidence, cause: str) -> Judgement:
             evidence=(*lost.reasons, repeated, *by_turn(e)),
             needs=("cached_tokens",) if e.reuse.basis != "logged" else (),
             growth_seconds=growth,
+            next_steps=() if switched is None else _steps_since(switched),
+            proven=switched is not None and not switched.lost,
         )
     if cause in lost.alternatives:
         return Judgement(

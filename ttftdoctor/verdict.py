@@ -92,7 +92,7 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         scope=scope,
         amplifiers=amplifiers,
         next_steps=_next_steps(e, *primary),
-        experiment=_experiment(primary[0]),
+        experiment=None if primary[1].proven else _experiment(primary[0]),
     ), findings
 
 

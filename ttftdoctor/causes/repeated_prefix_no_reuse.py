@@ -17,6 +17,24 @@ def judge(e: Evidence) -> Judgement:
 
 def headline(e: Evidence, j: Judgement) -> str:
     """One sentence with the figures that prove it."""
+    switched = e.reuse.switched if e.reuse is not None else None
+    if switched is not None:
+        figures = {
+            "at": switched.at or tr("one moment"), "time": seconds(j.seconds),
+            "release": tr(" ({versions})", versions=switched.version) if switched.version else "",
+            "mean": seconds(e.mean), "part": share(e.share(j.seconds)),
+        }  # fmt: skip
+        if switched.lost:
+            return tr(
+                "Since {at}{release} the cache finds nothing, and history is prefilled again on "
+                "every turn: {time} of the mean TTFT of {mean} ({part})",
+                **figures,
+            )
+        return tr(
+            "Until {at}{release} history was prefilled again on every turn, {time} of the mean "
+            "TTFT of {mean} ({part}); since then the cache works",
+            **figures,
+        )
     return tr(
         "History is prefilled again on every turn: {again} of all prompt tokens were computed "
         "before, which is {time} of the mean TTFT of {mean} ({part})",

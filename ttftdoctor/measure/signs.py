@@ -17,11 +17,13 @@ from ttftdoctor.evidence import (
     ReusePattern,
     Rhythm,
     Scoped,
+    Switched,
     Timer,
 )
 from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
+from ttftdoctor.measure.onset import onset_of
 from ttftdoctor.measure.rows import Index, Rows, Scope
 from ttftdoctor.measure.stamps import early_of, held_of
 from ttftdoctor.stats import (
@@ -263,6 +265,7 @@ def reuse_pattern(rows: Rows, reset: Mask | None = None) -> ReusePattern | None:
         ever_hit=bool(hit.any()),
         broken_share=_broken(rows.broken[at], miss),
         rhythm=_rhythm(rows, at, np.flatnonzero(chosen)),
+        switched=_switched(rows, at, hit, between),
         first_turn_cached_share=float(first_turn_cached / max(first_turn_input, 1.0)),
     )
 
@@ -329,6 +332,39 @@ def _rhythm(rows: Rows, at: Index, some: Index) -> Rhythm | None:
     gap = rows.gap[at]
     pauses = np.quantile(gap[np.isfinite(gap)], np.linspace(0.02, 0.98, 49))
     return best if best.told >= 0.03 + max(told(gap > pause) for pause in pauses) else None
+
+
+def _switched(rows: Rows, at: Index, hit: Mask, between: Array) -> Switched | None:
+    """Whether the cache stopped or began to work at one moment, by the turns ``at``."""
+    if not rows.order_known or not rows.one_clock:
+        return None
+    # Prompts under the least length that is cached, or over a window, may miss all together.
+    others = rows.gap[at], between, rows.inputs[at], rows.turn[at]
+    start, found = rows.start[at], rows.cached[at] > 0
+    known = np.isfinite(start)
+    if not known.all():
+        return None
+    onset = onset_of(start, rows.gap[at], hit, found, rows.session[at], others)
+    if onset is None:
+        return None
+    # A counter that is no longer filled makes nothing slower.
+    ttft, measured = rows.ttft[at], rows.measured[at]
+    slower = auc(ttft[onset.idle & measured], ttft[onset.working & measured])
+    if slower is None or slower < 0.6:
+        return None
+    written = rows.written[at][onset.idle]
+    writes = None
+    if np.isfinite(written).mean() >= 0.5:
+        writes = float(np.nansum(written) / max(float(rows.inputs[at][onset.idle].sum()), 1.0))
+    row = int(at[onset.first])
+    order = np.argsort(start, kind="stable")
+    return Switched(
+        lost=onset.lost, at=moment(rows, row), row=int(rows.line[row]),
+        n_working=int(onset.working.sum()), n_idle=int(onset.idle.sum()),
+        hits_working=float(hit[onset.working].mean()), hits_idle=float(hit[onset.idle].mean()),
+        write_share=writes,
+        version=_version(rows, at[order], int((start < rows.start[row]).sum()) - 1),
+    )  # fmt: skip
 
 
 def _auc(values: Array, miss: Mask, hit: Mask) -> float | None:

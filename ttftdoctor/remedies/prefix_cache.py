@@ -25,6 +25,9 @@ def spoilt(evidence: Evidence, primary: str) -> str | None:
             "no gain: the prompt changes near its head, and no cache can serve what comes behind "
             "that; see stable_prefix"
         )
+    switched = None if evidence.reuse is None else evidence.reuse.switched
+    if primary == "repeated_prefix_no_reuse" and switched is not None and not switched.lost:
+        return tr("no gain: since {at} the cache works", at=switched.at or tr("one moment"))
     works = evidence.reuse is not None and evidence.reuse.hit_share >= 0.5
     if primary == "cold_start" and works:
         return tr("no gain: there is a cache already, which is empty when a server starts")
