@@ -24,6 +24,7 @@ from ttftdoctor.language import mark, tr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.load import Load, by_server
 from ttftdoctor.measure.onset import onset_of
+from ttftdoctor.measure.outages import outage_of
 from ttftdoctor.measure.rows import Index, Rows, Scope
 from ttftdoctor.measure.stamps import early_of, held_of
 from ttftdoctor.stats import (
@@ -502,7 +503,7 @@ def cold_of(
         return None, none
     every = where(known)
     warm = median(rows.ttft[every])
-    outage = _outage(rows, ledger, predicted, reset)
+    outage = outage_of(rows, ledger, predicted, reset, _slow_and_empty(rows, predicted))
     if outage is not None:
         return outage
     spread = 1.4826 * median(np.abs(left[every] - median(left[every])))
@@ -590,72 +591,6 @@ def _slow_and_empty(rows: Rows, predicted: Array) -> bool:
         return False
     miss = rows.cached < 0.2 * or_zero(rows.repeated)
     return bool(miss[slow].mean() >= 0.7 and miss[rest].mean() <= 0.15)
-
-
-def _outage(rows: Rows, ledger: Ledger, predicted: Array, reset: Mask) -> tuple[Cold, Array] | None:
-    """A stretch in which a server gave nobody a token though some waited, and then gave all one.
-
-    A server that restarts, loads or compiles in mid-log is not idle: its clients stand in line.
-    The stretch ends when the first of them is served; those who came later waited less, one for
-    one. A single long prefill looks alike for as long as that prefill takes, which is taken off.
-    A lone request that waits in silence counts only where caches were emptied at that moment.
-    """
-    waits = np.zeros(rows.n)
-    known = rows.measured & np.isfinite(rows.start) & np.isfinite(predicted)
-    lengths: list[float] = []
-    emptied = np.sort(rows.start[reset])
-    together = _slow_and_empty(rows, predicted)
-    opened = float(rows.start[known].min()) if known.any() else 0.0
-    for arrived in by_server(rows, known):
-        if len(arrived) < 12:
-            continue
-        at = arrived[np.argsort(rows.start[arrived] + rows.ttft[arrived], kind="stable")]
-        arrive, first, own = rows.start[at], rows.start[at] + rows.ttft[at], predicted[at]
-        # A server that joins a log already running was silent until its first token; what was
-        # before the first token of the log itself is not known.
-        joined = arrive.min() > opened + 1.0
-        silence = np.diff(first, prepend=min(arrive.min(), first[0]) if joined else first[0])
-        excess = np.minimum(silence, rows.ttft[at]) - own
-        late = rows.ttft[at] - own
-        slow = np.flatnonzero((late > np.maximum(1.0, 1.5 * own)) & (excess > 0.1 * late))
-        longest = float(rows.ttft[at].max())
-        for end in slow:
-            if waits[at[end]] > 0.25:
-                continue  # stood in a line that was seen already
-            finish = first[end]
-            begin = max(finish - silence[end], arrive[end])
-            # Whoever had arrived by then was served within the longest TTFT of all.
-            from_, to = np.searchsorted(first, [finish - 1e-9, finish + longest + 1e-6])
-            lined = from_ + np.flatnonzero(arrive[from_:to] < finish)
-            work = float(own[lined].sum())
-            lined = lined[first[lined] <= finish + 2.0 + 2 * work]
-            near = max(30.0, 2 * late[end])
-            some, more = np.searchsorted(emptied, [finish - near, finish + near])
-            cleared = together or more > some
-            crowd = len(lined) >= 3 and excess[end] > max(1.0, 0.5 * silence[end])
-            if not (crowd or cleared):
-                continue
-            who = at[lined]
-            waited = np.clip(finish - np.maximum(rows.start[who], begin) - predicted[who], 0, None)
-            if cleared:
-                waited = np.maximum(waited, np.where(who == at[end], late[end], 0.0))
-            waits[who] = np.maximum(waits[who], np.minimum(waited, rows.ttft[who]))
-            lengths.append(float(finish - begin))
-    # A server whose slots decoding holds gives no first tokens either, and is not silent.
-    left = ledger.accounts["unexplained"] + ledger.wait - ledger.decoding
-    hit = (waits > 0.25) & (or_zero(left) > 0.25)
-    if hit.sum() < (2 if together else 3) or len(lengths) > max(6, 0.05 * known.sum()):
-        return None
-    seconds = np.where(hit, np.minimum(waits, np.clip(or_zero(left), 0, None)), 0.0)
-    whole = np.isfinite(left)
-    rest = whole & ~hit
-    return Cold(
-        kind="restart", n=int(hit.sum()), seconds=float(seconds[whole].mean()),
-        cold_p50_s=median(rows.ttft[hit]),
-        warm_p50_s=median(rows.ttft[rest]) if rest.any() else 0.0,
-        idle_s=max(lengths), separation=0.9 if reset.any() else 0.6,
-        worst_s=float(rows.ttft[hit].max()), resets=int(reset.sum()),
-    ), seconds  # fmt: skip
 
 
 def _cold(
