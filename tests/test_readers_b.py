@@ -604,8 +604,24 @@ def test_samples(name: str) -> None:
 def test_the_llamacpp_sample_has_a_wait() -> None:
     log = read(SAMPLES / "llamacpp.log")
     assert rows(log, "start", "queue_us", "prefill_us", "ttft_us")[3] == (
-        1790000001270000, 110_385, 143_110, 253_495,
+        1790000001270000, 110_400, 143_110, 253_510,
     )  # fmt: skip
+
+
+def test_llamacpp_waits_for_room_in_a_batch_too(tmp_path: Path) -> None:
+    """A prompt that has its slot is begun once those of other slots leave room for it."""
+    text = (SAMPLES / "llamacpp.log").read_text()
+    began = "0.00.592.315 I slot   operator(): id  1 | task 14 | new prompt"
+    assert text.count(began) == 1
+    path = tmp_path / "server.log"
+    path.write_text(text.replace(began, began.replace("0.00.592", "0.00.892")))
+    before, after = (
+        {row[0]: row[1:] for row in rows(read(p), "request_id", "queue_us", "ttft_us")}
+        for p in (SAMPLES / "llamacpp.log", path)
+    )
+    for name, (queue, ttft) in before.items():
+        late = 300_000 if name == "14" else 0
+        assert after[name] == (queue and queue + late, ttft and ttft + late)
 
 
 REAL_ROWS = {

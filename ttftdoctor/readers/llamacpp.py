@@ -6,11 +6,11 @@ timing block of several lines (late 2024 and 2025), and the same with a prefix t
 seconds, milliseconds and microseconds since the start (2026). One request is one task in one slot
 of one server start; its lines are scattered, so the log is read whole.
 
-The engine's clock starts when a slot takes the prompt. Where the log shows the arrival of requests
-(lines of the HTTP threads, printed before the slot is chosen), the wait before the slot is added;
-where it does not, the time to first token is the prefill alone. Task numbers are given on arrival
-and arrivals are logged in order, so the two are paired in order; where more arrivals than tasks are
-known, a task gets the latest arrival that it can have.
+The engine's clock starts when it begins with the prompt. Where the log shows the arrival of requests
+(lines of the HTTP threads, printed before the slot is chosen), the wait for a slot, and in it for
+room in a batch, is added; where it does not, the time to first token is the prefill alone. Task
+numbers are given on arrival and arrivals are logged in order, so the two are paired in order; where
+more arrivals than tasks are known, a task gets the latest arrival that it can have.
 
 The log has no session: a slot number is not one. It has no replica, no route, and no wall clock,
 except for a first line ``# spawn epoch=SECONDS``, which is used if something wrote it.
@@ -362,6 +362,7 @@ def _tasks(lines: pl.DataFrame) -> Batch:
             pl.coalesce(pl.col(LINE).filter(launched).first(), pl.col(LINE).first()).alias(LINE),
             pl.col(LINE).filter(launched).first().alias("seen_by"),
             pl.col("at").filter(launched).first().alias("launched"),
+            pl.col("at").filter(pl.col("total").is_not_null()).first().alias("began"),
             pl.col("at").filter(pl.col("prompt_ms").is_not_null()).first().alias("printed"),
             pl.col("child").fill_null(False).any().alias("child"),
             *(first(c) for c in ("total", "cached", "prompt_ms", "prompt_n", "eval_ms", "eval_n")),
@@ -397,7 +398,9 @@ def _batch(tasks: pl.DataFrame, clock: str) -> Batch:
     prefill = (pl.col("prompt_ms") * 1000).round(0).cast(pl.Int64, strict=False)
     decode = (pl.col("eval_ms") * 1000).round(0).cast(pl.Int64, strict=False)
     printed = pl.col("printed") - decode.fill_null(0) - prefill
-    wait = pl.max_horizontal(pl.col("launched") - pl.col("arrived"), pl.lit(0)).alias("wait")
+    # A prompt that has a slot waits until those of other slots leave room in a batch for it.
+    began = pl.coalesce("began", "launched")
+    wait = pl.max_horizontal(began - pl.col("arrived"), pl.lit(0)).alias("wait")
     known = pl.when(pl.col("prompt_n") >= 0).then(pl.col("prompt_n"))
     shifted = pl.col("truncated").fill_null(False)
     made = pl.when(pl.col("eval_n") > 0).then(pl.col("eval_n"))
@@ -458,7 +461,7 @@ def _batch(tasks: pl.DataFrame, clock: str) -> Batch:
 def _text_fields(tasks: pl.DataFrame, arrivals: bool, clock: str) -> dict[str, Field]:
     if arrivals:
         why = mark(
-            "wait from the arrival of the request to its slot, plus the prefill; arrivals are "
+            "wait from the arrival of the request to its prefill, plus that; arrivals are "
             "paired with tasks in order; network and reading the request are not in it"
         )
         source = "arrival line + prompt eval time"
