@@ -63,8 +63,8 @@ def test_chats_are_linked_and_rightly_so(scenario: str, seed: int) -> None:
     good, made = right(found, true)
     assert made == found.linked
     assert good >= 0.95 * made
-    # It knows its errors: roughly.
-    assert abs(found.sure - good / made) <= 0.1
+    # It knows its errors: roughly, and rather doubts what is right than the other way round.
+    assert -0.15 <= found.sure - good / made <= 0.1
     assert np.nanmax(found.loose.repeated, initial=0.0) <= log["inputs"].max()
 
 

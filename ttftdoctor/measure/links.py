@@ -27,7 +27,7 @@ LEARNED_ROWS = 4_000
 #: ... in so many rounds.
 ROUNDS = 8
 #: So many nearest totals are looked at for each request, in each of three windows of time ...
-CANDIDATES = 24
+CANDIDATES = 64
 #: ... or of a log that is longer than the part that was learned from ...
 CANDIDATES_WIDE = 4
 #: ... and so many that are just what was cached.
@@ -41,6 +41,8 @@ MOST_SURPLUS = 131_072.0
 LEAST_CACHED = 32
 #: Standard errors by which surpluses must outnumber shortfalls.
 EDGE = 3.0
+#: A pair is worth no more than so many usual ones.
+MOST_LIKE = 3.0
 #: So often links are made anew, given those that are clear.
 SETTLED = 3
 #: Nats of log-likelihood a row by which a reading of the log is clear.
@@ -623,6 +625,11 @@ def _has_edge(log: _Sorted, found: _Found) -> bool:
     short = candidates(log, CANDIDATES, below=True)
     above = _likeness(pairs.surplus, pairs.pause, found.habits)
     under = _likeness(-short.surplus, short.pause, found.habits)
+    clear = child[pairs.child] & (found.chance >= SURE)
+    if clear.any():
+        # One pair without any pause must not outweigh all others: it would be most of the spread.
+        most = MOST_LIKE * float(np.median(above[clear]))
+        above, under = np.minimum(above, most), np.minimum(under, most)
     spread = float(np.sum(above**2) + np.sum(under**2)) ** 0.5
     return bool(above.sum() - under.sum() >= EDGE * spread > 0)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ttftdoctor.language import mark
+from ttftdoctor.measure.lines import MOST_ATTENTION
 from ttftdoctor.measure.load import Load
 from ttftdoctor.measure.rows import Rows
 from ttftdoctor.stats import Array, quantile_fit
@@ -220,6 +221,10 @@ def _best(uncached: Array, context: Array, ttft: Array, weight: Array) -> tuple[
             columns.append(work * (c + u / 2))
         x = np.column_stack(columns)
         fit = quantile_fit(x, ttft, tau=0.5, scale=scale / weight)
+        if len(columns) > 2 and fit.coef[2] > MOST_ATTENTION * fit.coef[1]:
+            # No attention is that dear: a line that needs it fits whatever is left over.
+            x = np.column_stack([columns[0], work + MOST_ATTENTION * columns[2]])
+            fit = quantile_fit(x, ttft, tau=0.5, scale=scale / weight)
         loss = float(np.average(np.abs(fit.residual) / scale, weights=weight))
         if best is None or loss < best[0]:
             best = (loss, x @ fit.coef)

@@ -6,11 +6,11 @@ timing block of several lines (late 2024 and 2025), and the same with a prefix t
 seconds, milliseconds and microseconds since the start (2026). One request is one task in one slot
 of one server start; its lines are scattered, so the log is read whole.
 
-The engine's clock starts when it begins with the prompt. Where the log shows the arrival of requests
-(lines of the HTTP threads, printed before the slot is chosen), the wait for a slot, and in it for
-room in a batch, is added; where it does not, the time to first token is the prefill alone. Task
-numbers are given on arrival and arrivals are logged in order, so the two are paired in order; where
-more arrivals than tasks are known, a task gets the latest arrival that it can have.
+The engine's clock starts when it begins with the prompt. Where the log shows the arrival of
+requests (lines of the HTTP threads, printed before the slot is chosen), the wait for a slot, and in
+it for room in a batch, is added; where it does not, the time to first token is the prefill alone.
+Task numbers are given on arrival and arrivals are logged in order, so the two are paired in order;
+where more arrivals than tasks are known, a task gets the latest arrival that it can have.
 
 The log has no session: a slot number is not one. It has no replica, no route, and no wall clock,
 except for a first line ``# spawn epoch=SECONDS``, which is used if something wrote it.
