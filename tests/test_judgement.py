@@ -418,6 +418,17 @@ def test_few_first_tokens_before_their_requests_are_a_warning(tmp_path: Path) ->
     assert any("before the request" in text for text in found.warnings)
 
 
+def test_few_of_all_are_few_also_where_few_rows_are_asked_for(tmp_path: Path) -> None:
+    rows = skewed(np.random.default_rng(26), 0.0)
+    for i, r in enumerate(rows):
+        r["route"] = "a" if i % 5 else "b"
+        if i < 8:
+            r["ttft_ms"] = -3.5
+    only = ttftdoctor.Only(where="route == 'b'")
+    found = ttftdoctor.diagnose(written(tmp_path, rows), only=only)
+    assert found.verdict.primary_cause == "healthy"
+
+
 @pytest.mark.parametrize("unset", [-1, -1000, -1.7e12])
 def test_marks_of_stamps_that_were_never_set_tell_of_no_clock(tmp_path: Path, unset: float) -> None:
     """Nor do the odd times of requests that failed."""
@@ -474,6 +485,24 @@ def test_a_buffer_on_one_path(tmp_path: Path, outs: tuple[int, int]) -> None:
     assert found.verdict.primary_cause == "measurement_artifact"
     assert found.verdict.scope == {"route": "gateway"}
     assert "proxy_buffering" in found.verdict.next_steps[0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_buffer_on_one_path_where_steps_differ_much(tmp_path: Path, seed: int) -> None:
+    """Each request decodes at a speed of its own, and the buffer counts bytes, not tokens."""
+    rng = np.random.default_rng([38, seed])
+    rows = []
+    for i in range(150):
+        inputs, out = int(rng.integers(200, 3000)), int(300 * np.exp(0.7 * rng.standard_normal()))
+        step = 0.03 * float(np.exp(0.15 * rng.standard_normal()))
+        first = 0.1 + 0.1 * inputs / 1e3
+        held = int(rng.normal(60, 8)) if i % 2 else 1
+        r = plant.row(9.0 * i, inputs, out, first + step * (min(held, out) - 1))
+        r["latency_ms"] = round(1e3 * (first + step * (out - 1)), 2)
+        rows.append({**r, "route": "gateway" if i % 2 else "direct"})
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "measurement_artifact"
+    assert found.verdict.scope == {"route": "gateway"}
 
 
 def test_a_path_that_costs_a_constant_to_the_end_holds_nothing_back(tmp_path: Path) -> None:

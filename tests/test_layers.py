@@ -40,8 +40,8 @@ FLOORS = (
     "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "
     "pages.intervals pages.turns pages.tokens pages.ledger pages.load pages.gains pages.waste",
-    "measure.load simulator.server simulator.treat prefixes.charts gate.estimate gate.warmup "
-    "gate.trend",
+    "measure.load measure.stamps simulator.server simulator.treat prefixes.charts gate.estimate "
+    "gate.warmup gate.trend",
     "measure.lines measure.queues simulator.faults pages.opening pages.reuse",
     "measure.slots pages.review pages.png",
     "measure.ledger measure.servers simulator.truth pages.images",

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.diagnosis import (
+    NOT_CHOSEN,
     Charts,
     CostLines,
     DecodeLine,
@@ -459,7 +460,7 @@ def _no_path(
     if found.equal_share >= 0.8:
         return None, none, replace(found, scope=path)
     if contrast.seconds >= HELD_PATH * float(rows.ttft[rows.measured].mean()):
-        held = found.held or held_on(rows, contrast)
+        held = held_on(rows, contrast) or found.held
         if held is not None:
             return None, none, replace(artifact, held=held, scope=path)
     ratio = contrast.level_s / max(contrast.best_level_s, 1e-9)
@@ -578,10 +579,13 @@ def _aside(log: Log) -> dict[str, int]:
 def _before_start(log: Log, artifact: Artifact) -> Artifact:
     """The same, with the rows that were turned away because their TTFT was less than nothing.
 
-    What is left of such a log are the rows whose TTFT was longer than the clocks are apart.
+    What is left of such a log are the rows whose TTFT was longer than the clocks are apart. They
+    were turned away on reading, so they are a share of all rows, also of those not asked for.
     """
-    n = sum(one.rows_rejected.get(BEFORE_START, 0) for one in log.inputs)
-    used = sum(one.rows_used for one in log.inputs)
+    n = used = 0
+    for one in log.inputs:
+        n += one.rows_rejected.get(BEFORE_START, 0)
+        used += one.rows_used + sum(one.rows_rejected.get(why, 0) for why in NOT_CHOSEN)
     return replace(artifact, negative_n=n, negative_share=n / (n + used)) if n else artifact
 
 

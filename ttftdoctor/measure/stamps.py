@@ -104,8 +104,9 @@ def held_of(rows: Rows) -> Held | None:
     rate = _rate(outputs, decode, rows.e2e[at])
     if rate is None:
         return None
-    tokens, per_token = rate
-    if tokens < HELD_TOKENS:
+    tokens, per_token, off = rate
+    # Steps that grow with the answer bend the line, and so does traffic: then it says nothing.
+    if tokens < HELD_TOKENS or off > 0.25 * tokens * per_token:
         return None
     at_once = decode <= 0.1 * per_token * outputs
     # Buffers count bytes: near the edge an answer may fall on either side.
@@ -115,7 +116,7 @@ def held_of(rows: Rows) -> Held | None:
     if short.any() and at_once[short].mean() < 0.9:
         return None
     seen = bool(short.sum() >= ENOUGH)
-    if not seen and not _straight(outputs, decode, rows.e2e[at], rate):
+    if not seen and not _straight(outputs, decode, rows.e2e[at], tokens, per_token):
         return None
     if not seen and np.quantile(rows.ttft[at], 0.05) < 0.8 * tokens * per_token:
         return None
@@ -141,7 +142,7 @@ def held_on(rows: Rows, contrast: Contrast) -> Held | None:
     )
     if late is None or usual is None:
         return None
-    tokens, per_token = late
+    tokens, per_token, _ = late
     if tokens < HELD_TOKENS or usual[0] > 0.3 * tokens:
         return None
     # What is held is what the first token is later by.
@@ -161,11 +162,11 @@ def _timed(rows: Rows) -> NDArray[np.int64]:
     return at[thin(len(at), STAMP_ROWS)]
 
 
-def _rate(outputs: Array, decode: Array, e2e: Array) -> tuple[float, float] | None:
+def _rate(outputs: Array, decode: Array, e2e: Array) -> tuple[float, float, float] | None:
     """Tokens that had come with the first one, and seconds for each after them; None if unclear.
 
     It is told from the answers that came by and by: the line of their time after the first token
-    over their tokens, and where it meets the axis.
+    over their tokens, and where it meets the axis. The third is how far answers are off that line.
     """
     streamed = decode > 0.03 * e2e
     if streamed.sum() < ENOUGH or np.ptp(outputs[streamed]) < 2 * HELD_TOKENS:
@@ -177,16 +178,15 @@ def _rate(outputs: Array, decode: Array, e2e: Array) -> tuple[float, float] | No
     if per_token <= 0:
         return None
     tokens = max(-before / per_token, 0.0)
-    # Steps that grow with the answer bend the line, and so does traffic: then it says nothing.
+    # Where steps differ much, it takes many answers to see where their line meets the axis.
     off = median(np.abs(fit.residual))
-    if tokens >= HELD_TOKENS and off > 0.25 * tokens * per_token:
+    if tokens >= HELD_TOKENS and off > 0.1 * len(x) ** 0.5 * tokens * per_token:
         return None
-    return tokens, per_token
+    return tokens, per_token, off
 
 
-def _straight(outputs: Array, decode: Array, e2e: Array, rate: tuple[float, float]) -> bool:
+def _straight(outputs: Array, decode: Array, e2e: Array, tokens: float, per_token: float) -> bool:
     """Whether the shorter half of the answers tells of as many tokens: the line does not bend."""
-    tokens, per_token = rate
     low = outputs <= median(outputs)
     part = _rate(outputs[low], decode[low], e2e[low])
     if part is None or abs(part[0] - tokens) > 0.3 * tokens:
