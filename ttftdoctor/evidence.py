@@ -277,7 +277,9 @@ class Attempts:
     """Requests that were tried more than once, and refusals.
 
     ``near_*``: slow requests during which others beside them (same session, tenant or server)
-    were refused or failed, their seconds, and how often chance alone would bring that about.
+    were refused or failed, their seconds, and how often chance alone would bring that about, or,
+    with ``near_arrival``, how many of the other requests arrived beside a refusal. Tries that the
+    log has as rows of their own count as attempts.
     """
 
     n_retried: int
@@ -292,6 +294,7 @@ class Attempts:
     near_s: float = 0.0
     near_share: float = 0.0
     near_chance: float = 0.0
+    near_arrival: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import carry, mark, tr
 from ttftdoctor.measure import ledger as ledgers
 from ttftdoctor.measure import lines as fits
-from ttftdoctor.measure import pace, replay, reuse, signs, splits, spread
+from ttftdoctor.measure import pace, refusals, replay, reuse, signs, splits, spread
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
@@ -88,7 +88,7 @@ def _examine(
     known: Callable[[Rows, Lines | None], None] | None,
     around: Around | None,
 ) -> Examined:
-    rows = prepare(log.requests, around)
+    rows = refusals.with_tries(prepare(log.requests, around), log.requests, log.failed)
     coverage = _coverage(log)
     looked_at = beside.submit(carry(signs.artifact_of), rows, _aside(log), _unit_mixed(log))
     people = beside.submit(carry(_population), rows)
@@ -189,12 +189,13 @@ def _examine(
         timer = None  # whatever the late ones have in common, it is that they were retried
     else:
         left = ledger.accounts["unexplained"] - blamed["cold_start"]
-        n, near_s, found, chance, near = signs.near_refusals(
-            rows, left, predicted, _refused(log, rows)
-        )
-        attempts = replace(attempts, near_n=n, near_s=near_s, near_share=found, near_chance=chance)
-        if n:
-            blamed["retry_or_ratelimit"], timer = near, None
+        near = refusals.near_refusals(rows, left, predicted, _refused(log, rows))
+        if near is not None:
+            attempts = replace(
+                attempts, near_n=near.n, near_s=float(near.seconds[np.isfinite(left)].mean()),
+                near_share=near.found, near_chance=near.chance, near_arrival=near.arrival,
+            )  # fmt: skip
+            blamed["retry_or_ratelimit"], timer = near.seconds, None
     if cold is not None and timer is not None:
         timer = None if cold.seconds >= 0.5 * timer.seconds else timer
     blamed["fixed_overhead"] = np.clip(fixed - 0.1, 0, None) if contrast is None else extra

@@ -18,12 +18,14 @@ def judge(e: Evidence) -> Judgement:
         return lacking(
             "attempts", "status", text=tr("the log counts no attempts and has no status")
         )
-    if not logged:
+    if not logged and a.n_retried == 0:
         return _without_attempts(a)
     text = tr(
         "{n} requests needed more than one attempt: TTFT {slow} against {others} for the others",
         n=count(a.n_retried), slow=seconds(a.retried_p50_s), others=seconds(a.once_p50_s),
     )  # fmt: skip
+    if not logged:
+        text += tr("; the log has their earlier tries as refused or failed rows of the same id")
     strength = 0.0
     slower = a.retried_p50_s is not None and a.once_p50_s is not None
     if a.n_retried >= 2 and slower and (a.retried_p50_s or 0) > 1.5 * (a.once_p50_s or 0):
@@ -44,17 +46,29 @@ def _without_attempts(a: Attempts) -> Judgement:
     )  # fmt: skip
     refused = say(text, rate_limited=a.rate_limited, failed=a.failed)
     if a.near_s > 0:
-        text = tr(
-            "{n} requests were slow while requests beside them were refused or failed ({part} of "
-            "the slow ones, {chance} by chance): TTFT holds tries that failed",
-            n=count(a.near_n), part=share(a.near_share), chance=share(a.near_chance),
-        )  # fmt: skip
-        near = say(text, n=a.near_n, near_share=a.near_share)
+        text = _near(a)
+        near = say(text, n=a.near_n, near_share=a.near_share, near_chance=a.near_chance)
         return Judgement(
             strength=0.8, seconds=a.near_s, evidence=(near, refused), needs=("attempts",)
         )
     return Judgement(
         strength=0.1, seconds=0.0, evidence=(refused,), needs=("attempts",), judged=False
+    )
+
+
+def _near(a: Attempts) -> str:
+    """How refusals go with slow requests."""
+    figures = {"n": count(a.near_n), "part": share(a.near_share), "chance": share(a.near_chance)}
+    if a.near_arrival:
+        return tr(
+            "{n} requests were slow that arrived just where others were refused or failed ({part} "
+            "of the slow ones did, {chance} of the others): TTFT holds tries that failed",
+            **figures,
+        )
+    return tr(
+        "{n} requests were slow while requests beside them were refused or failed ({part} of "
+        "the slow ones, {chance} by chance): TTFT holds tries that failed",
+        **figures,
     )
 
 

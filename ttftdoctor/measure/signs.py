@@ -779,38 +779,6 @@ def timer_of(rows: Rows, ledger: Ledger, predicted: Array) -> tuple[Timer | None
     ), seconds
 
 
-def near_refusals(
-    rows: Rows, left: Array, predicted: Array, refused: Array
-) -> tuple[int, float, float, float, Array]:
-    """Slow requests during which others were refused: how many, seconds, share, share by chance.
-
-    Parameters
-    ----------
-    refused
-        Sorted starts of refused or failed requests, seconds on the clock of ``rows.start``.
-    """
-    none = np.zeros(rows.n)
-    known = np.isfinite(left) & np.isfinite(rows.start)
-    if len(refused) < 3 or known.sum() < 10:
-        return 0, 0.0, 0.0, 0.0, none
-    slow = known & (left > np.maximum(0.5, 1.5 * or_zero(predicted)))
-    late = np.flatnonzero(slow)
-    if len(late) < 3:
-        return 0, 0.0, 0.0, 0.0, none
-    start, ttft = rows.start[late], rows.ttft[late]
-    begin = np.searchsorted(refused, start - 1.0)
-    near = np.searchsorted(refused, start + or_zero(ttft), side="right") > begin
-    span = max(float(np.ptp(rows.start[known])), 1e-9)
-    rate = len(refused) / span
-    chance = float(np.mean(1 - np.exp(-rate * (ttft + 1.0))))
-    found = float(near.mean())
-    if found < 0.6 or found - chance < 0.3:
-        return 0, 0.0, found, chance, none
-    seconds = none
-    seconds[late[near]] = np.clip(left[late[near]], 0, None)
-    return int(near.sum()), float(seconds[known].mean()), found, chance, seconds
-
-
 def contrast_of(rows: Rows, load: Load) -> tuple[Contrast | None, Array]:
     """A group of one column that pays a constant more for the same work than another group.
 
