@@ -235,10 +235,12 @@ class ReusePattern:
 @dataclass(frozen=True)
 class Cold:
     """Slow first requests: after ``idle_s`` of nothing to do, at the head of the log, or in line
-    for a server that starts (``restart``; ``resets`` turns then found every cache empty).
+    for a server that starts (``restart``; ``resets`` turns then found every cache empty). ``why``
+    a model was loaded: after a ``silence``, because models take turns (``swap``), or again and
+    again without either (``reload``); empty where it is not known.
     """
 
-    kind: str  # idle, start, restart or load
+    kind: str  # idle, start, restart, load or swap
     n: int
     seconds: float
     cold_p50_s: float
@@ -247,6 +249,7 @@ class Cold:
     separation: float
     worst_s: float
     resets: int = 0
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def decide(e: Evidence, causes: Sequence[Cause]) -> tuple[Verdict, tuple[Finding
         scope=scope,
         amplifiers=amplifiers,
         next_steps=_next_steps(e, *primary),
-        experiment=None if primary[1].proven else _experiment(primary[0]),
+        experiment=_experiment(*primary),
     ), findings
 
 
@@ -104,11 +104,12 @@ def _next_steps(e: Evidence, cause: Cause, j: Judgement) -> tuple[str, ...]:
     return tuple(tr(text) for text in steps if text is not None)
 
 
-def _experiment(cause: Cause) -> Experiment | None:
+def _experiment(cause: Cause, j: Judgement) -> Experiment | None:
     """The experiment in the language spoken."""
-    if cause.experiment is None:
+    chosen = j.experiment or cause.experiment
+    if chosen is None or j.proven:
         return None
-    return replace(cause.experiment, text=tr(cause.experiment.text))
+    return replace(chosen, text=tr(chosen.text))
 
 
 def _settled(
@@ -139,7 +140,7 @@ def _settled(
         headline=c.headline(e, j),
         scope=None if there is None else dict([there]),
         next_steps=_next_steps(e, c, j),
-        experiment=_experiment(c),
+        experiment=_experiment(c, j),
     ), tuple(findings)
 
 

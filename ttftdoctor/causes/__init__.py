@@ -29,8 +29,8 @@ class Judgement:
     away with another cause's work. ``needs`` non-empty and ``judged`` false: the log lacks them.
     ``settles`` means the TTFT is no TTFT (or says too little) and nothing else can be judged.
     ``against`` is the sentence to say where the cause is ruled out (by default the first of the
-    evidence). ``next_steps`` are those of this log, where the cause's own would mislead; a log
-    that holds the experiment itself is ``proven``, and none is proposed.
+    evidence). ``next_steps`` and ``experiment`` are those of this log, where the cause's own would
+    mislead; a log that holds the experiment itself is ``proven``, and none is proposed.
     """
 
     strength: float = 0.0
@@ -44,6 +44,7 @@ class Judgement:
     amplified: float = 0.0
     against: str = ""
     next_steps: tuple[str, ...] = ()
+    experiment: Experiment | None = None
     proven: bool = False
 
 

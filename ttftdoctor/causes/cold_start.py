@@ -11,6 +11,34 @@ from ttftdoctor.units import count, seconds, share
 #: Slow requests at the head of a log that are no more than this part of it are its warm-up.
 WARM_UP_SHARE = 0.02
 
+#: What helps where no silence unloads the model: a warm replica would load it as often.
+STEPS = {
+    "swap": (
+        mark(
+            "Models take turns in memory: let them stay side by side (Ollama: "
+            "OLLAMA_MAX_LOADED_MODELS, more memory, smaller models or contexts), or give each "
+            "model a server of its own."
+        ),
+    ),
+    "reload": (
+        mark(
+            "No silence unloads the model: see what makes the server load it again. Ollama does "
+            "so when options such as num_ctx differ from the request before, or with keep_alive "
+            "0; send the same options from all clients, or set them in the model."
+        ),
+    ),
+}
+EXPERIMENTS = {
+    "swap": Experiment(
+        text=mark("Give each model a server of its own for an hour and log it as after.jsonl."),
+        command="ttftdoctor compare {log} after.jsonl",
+    ),
+    "reload": Experiment(
+        text=mark("Send the same options with all requests for an hour; log it as after.jsonl."),
+        command="ttftdoctor compare {log} after.jsonl",
+    ),
+}
+
 
 def judge(e: Evidence) -> Judgement:
     """Blame slow requests after a silence or a start."""
@@ -34,6 +62,8 @@ def judge(e: Evidence) -> Judgement:
         seconds=c.seconds,
         evidence=(say(text, n=c.n, cold_p50_s=c.cold_p50_s, warm_p50_s=c.warm_p50_s,
                       idle_s=c.idle_s),),
+        next_steps=tuple(tr(step) for step in STEPS.get(c.why, ())),
+        experiment=EXPERIMENTS.get(c.why),
     )  # fmt: skip
 
 
@@ -56,11 +86,22 @@ def _slow(c: Cold) -> str:
         if c.resets:
             text += tr("; {n} turns found every cache emptied at once", n=count(c.resets))
         return text
-    if c.kind == "load":
+    if c.kind == "swap":
         return tr(
+            "{n} requests for another model than the request before took {slow} (worst {worst}); "
+            "the others {others}",
+            n=n, slow=slow, worst=worst, others=others,
+        )  # fmt: skip
+    if c.kind == "load":
+        text = tr(
             "the server logs that it loaded the model before {n} requests: {slow} against {others}",
             n=n, slow=slow, others=others,
         )  # fmt: skip
+        if c.why == "swap":
+            text += tr("; they ask for another model than the request before")
+        if c.why == "reload":
+            text += tr("; no silence came before them")
+        return text
     return tr_n(
         "the first request took {slow} (worst {worst}); later ones {others}",
         "the first {n} requests took {slow} (worst {worst}); later ones {others}",
@@ -78,7 +119,10 @@ def headline(e: Evidence, j: Judgement) -> str:
         "start": tr("at the start"),
         "restart": tr("while their server was starting"),
         "load": tr("while the model is loaded"),
-    }[c.kind]
+        "swap": tr("while one model takes the place of another"),
+    }["swap" if c.why == "swap" else c.kind]
+    if c.why == "reload":
+        when = tr("while the model is loaded again")
     return tr(
         "Cold starts: {n} requests {when} took {slow} instead of {usual}, {part} of all TTFT",
         n=count(c.n), when=when, slow=seconds(c.cold_p50_s), usual=seconds(c.warm_p50_s),

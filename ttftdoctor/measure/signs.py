@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,6 +32,7 @@ from ttftdoctor.stats import (
     MOST_ROWS,
     Array,
     auc,
+    in_order,
     median,
     or_zero,
     quantile,
@@ -487,7 +489,7 @@ def _between(rows: Rows, chosen: Mask) -> Array:
 def cold_of(
     rows: Rows, ledger: Ledger, load: Load, predicted: Array, reset: Mask
 ) -> tuple[Cold | None, Array]:
-    """Slow requests after a silence, at the head of the log, or with a logged load time.
+    """Slow requests after a silence or another model, at the head of the log, or with a load time.
 
     Returns the signs and the seconds laid to it per row (zeros without any).
     """
@@ -496,7 +498,7 @@ def cold_of(
     known = np.isfinite(left)
     n = int(known.sum())
     if np.isfinite(rows.load).sum() >= 3:
-        found = _loading(rows, known)
+        found = _loading(rows, load, known)
         if found is not None:
             return found
     if n < 6 or not rows.order_known:
@@ -509,11 +511,12 @@ def cold_of(
     spread = 1.4826 * median(np.abs(left[every] - median(left[every])))
     slow = known & (left > np.maximum.reduce([0.6 * predicted, np.full(rows.n, 5 * spread),
                                               np.full(rows.n, 0.25)]))  # fmt: skip
-    if not slow.any():
+    turns = _turns(rows, left, predicted, known)
+    if not slow.any() and turns is None:
         return None, none
     best: tuple[float, float] | None = None
     counted = known & np.isfinite(load.waiting)
-    all_slow = int(slow.sum())
+    all_slow = max(int(slow.sum()), 1)
     reached = _at_least(load.idle[counted], IDLE_STEPS)
     reached_slow = _at_least(load.idle[counted & slow], IDLE_STEPS)
     for step, after, both in zip(IDLE_STEPS, reached, reached_slow, strict=True):
@@ -523,6 +526,9 @@ def cold_of(
         false = float((after - both) / max(n - all_slow, 1))
         if both / after >= 0.5 and (best is None or true - false > best[0] + 0.01):
             best = true - false, step
+    if turns is not None and (best is None or turns[0] > best[0] + 0.05):
+        cold, seconds = _cold("swap", rows, turns[1], left, known, warm, None, turns[0])
+        return replace(cold, why="swap"), seconds
     if best is not None and best[0] >= 0.5:
         rows_cold = slow & (load.idle >= best[1])
         if rows_cold.sum() >= 2:
@@ -629,19 +635,89 @@ def _head(
     return _cold("start", rows, cold, left, known, warm, None, 1 - stray)
 
 
-def _loading(rows: Rows, known: Mask) -> tuple[Cold, Array] | None:
-    load = or_zero(rows.load)
-    loaded = rows.measured & (load > np.maximum(0.5, 0.3 * or_zero(rows.ttft)))
+def _loading(rows: Rows, load: Load, known: Mask) -> tuple[Cold, Array] | None:
+    took = or_zero(rows.load)
+    loaded = rows.measured & (took > np.maximum(0.5, 0.3 * or_zero(rows.ttft)))
     if not loaded.any():
         return None
-    seconds = np.where(loaded, load, 0.0)
+    seconds = np.where(loaded, took, 0.0)
     warm = rows.measured & ~loaded
+    # Where every request loads the model, what is left of it is what it would take without.
+    usual = rows.ttft[warm] if warm.any() else np.clip(rows.ttft[loaded] - took[loaded], 0, None)
     return Cold(
         kind="load", n=int(loaded.sum()), seconds=float(seconds[rows.measured].mean()),
         cold_p50_s=median(rows.ttft[loaded]),
-        warm_p50_s=median(rows.ttft[warm]) if warm.any() else 0.0,
+        warm_p50_s=median(usual),
         idle_s=None, separation=1.0, worst_s=float(rows.ttft[loaded].max()),
+        why=_why_loaded(rows, load, loaded, warm),
     ), seconds  # fmt: skip
+
+
+#: So many slow changes of the model speak for models that take turns in memory.
+SWAPS = 5
+
+
+def _turns(rows: Rows, left: Array, predicted: Array, known: Mask) -> tuple[float, Mask] | None:
+    """Slow requests for another model than the one before, and how well that tells the slow ones.
+
+    What is slow is measured by those for the same model: changes may be half of the log.
+    """
+    other = _other_model(rows)
+    swapped, stayed = known & (other == 1), known & (other == 0)
+    if swapped.sum() < SWAPS or stayed.sum() < SWAPS:
+        return None
+    usual = left[stayed]
+    spread = 1.4826 * median(np.abs(usual - median(usual)))
+    slow = known & (left - median(usual) > np.maximum(0.6 * predicted, max(5 * spread, 0.25)))
+    if (slow & swapped).sum() < SWAPS or slow[swapped].mean() < 0.7:
+        return None
+    told = float(swapped[slow].mean() - slow[stayed].mean())
+    return (told, slow & swapped) if told >= 0.5 else None
+
+
+#: A model is not given up for silence sooner than this, unless it is told to be, seconds.
+SHORTEST_SILENCE_S = 60.0
+
+
+def _why_loaded(rows: Rows, load: Load, loaded: Mask, warm: Mask) -> str:
+    """Whether models take turns (``swap``), silence came before, or neither (``reload``)."""
+    other = _other_model(rows)
+    told = np.isfinite(other)
+    if (told & loaded).sum() >= 3 and other[told & loaded].mean() >= 0.8:
+        stayed = other[told & warm]
+        if not len(stayed) or stayed.mean() <= 0.2:
+            return "swap"
+    idle = load.idle
+    asked = np.isfinite(idle)  # infinite for the first request of all
+    if not (asked & loaded).any():
+        return ""
+    before = idle[asked & loaded]
+    kept = idle[asked & warm]
+    apart = auc(before, kept) if len(kept) >= 3 else None
+    if apart is not None and apart >= 0.75:
+        return "silence"
+    return "reload" if quantile(before, 0.25) < SHORTEST_SILENCE_S else "silence"
+
+
+def _other_model(rows: Rows) -> Array:
+    """1 where the request before at the machine asked for another model, 0 for the same one.
+
+    Models are taken for servers of their own where no replica is named, but share a machine here.
+    """
+    out = np.full(rows.n, np.nan)
+    scope, machine = rows.scopes.get("model"), rows.scopes.get("replica")
+    if scope is None or len(scope.names) < 2 or not (rows.order_known and rows.one_clock):
+        return out
+    known = np.flatnonzero((scope.codes >= 0) & np.isfinite(rows.start))
+    at = known  # the rows are in order of start
+    if machine is not None:
+        at = known[in_order(machine.codes[known])]
+    before, now = at[:-1], at[1:]
+    changed = (scope.codes[now] != scope.codes[before]).astype(np.float64)
+    if machine is not None:
+        changed[machine.codes[now] != machine.codes[before]] = np.nan
+    out[now] = changed
+    return out
 
 
 def change_of(
