@@ -612,3 +612,77 @@ def test_first_tokens_of_cached_prompts_may_be_quicker_than_a_step(tmp_path: Pat
     for r in rows:
         r["cached_tokens"] = r["prompt_tokens"] - 20
     assert verdict(tmp_path, rows).verdict.primary_cause == "healthy"
+
+
+def flagged(rng: Rng, n: int = 140) -> list[Row]:
+    """A flag costs three seconds and makes the prompt longer; nearly all of it is cached."""
+    rows = []
+    for i in range(n):
+        flag = int(rng.choice([0, 0, 1, 8, 60]))
+        inputs = 15_456 + flag * 60 + int(rng.integers(0, 300))
+        cached = (15_456 + flag * 60) // 64 * 64
+        ttft = 0.75 * float(rng.normal(1, 0.06)) + (3 * float(rng.normal(1, 0.06)) if flag else 0)
+        rows.append(plant.row(20.0 * i, inputs, 100, ttft, cached_tokens=cached))
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_levels_are_no_price_of_a_few_new_tokens(tmp_path: Path, seed: int) -> None:
+    """Some 200 tokens are new: the steepest line through two levels is no prefill of seconds."""
+    found = verdict(tmp_path, flagged(np.random.default_rng(seed)))
+    organic = next(f for f in found.causes if f.id == "organic_long_input")
+    assert organic.status == "ruled_out"
+    assert found.verdict.primary_cause in ("fixed_overhead", "insufficient_data")
+    assert found.cost_lines.prefill is not None
+    assert found.cost_lines.prefill.ms_per_1k_tokens < 1000
+
+
+def test_a_slow_server_may_take_seconds_for_few_tokens(tmp_path: Path) -> None:
+    """The neighbour: 250 tokens a second without an accelerator, and TTFT follows the tokens."""
+    rng = np.random.default_rng(5)
+    rows = [
+        plant.row(30.0 * i, n, 80, 0.1 + n * 0.004 * float(rng.normal(1, 0.05)), cached_tokens=0,
+                  session_id=f"s{i}")
+        for i, n in enumerate(int(v) for v in rng.integers(150, 1400, 150))
+    ]  # fmt: skip
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "organic_long_input"
+    assert found.cost_lines.prefill is not None
+    assert found.cost_lines.prefill.ms_per_1k_tokens == pytest.approx(4000, rel=0.1)
+
+
+def test_what_cached_context_costs_is_not_called_new(tmp_path: Path) -> None:
+    """Entries are loaded from a slow store: TTFT follows the cached tokens, not the new ones."""
+    rng = np.random.default_rng(6)
+    rows, now = [], 0.0
+    for session in range(30):
+        history = 0
+        for _ in range(8):
+            new = int(rng.integers(1500, 6000))
+            ttft = 0.1 + new * 1e-4 + history * 1.5e-4 * float(rng.normal(1, 0.03))
+            rows.append(plant.row(now, history + new, 50, ttft, session_id=f"s{session}",
+                                  cached_tokens=history))  # fmt: skip
+            history += new
+            now += ttft + 20
+    found = verdict(tmp_path, rows)
+    assert "repeats nothing" not in found.verdict.headline
+    organic = next(f for f in found.causes if f.id == "organic_long_input")
+    spoken = [s for s in organic.evidence if "cached context" in s.text]
+    price = 1.5e-4 * np.mean([r["cached_tokens"] for r in rows])
+    assert spoken[0].figures["context_s"] == pytest.approx(price, rel=0.15)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_line_that_tells_little_is_not_believed_much(tmp_path: Path, seed: int) -> None:
+    """Some 2,000 new tokens, but a flag decides: what could be told, and is not, counts."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(160):
+        flag, new = int(rng.choice([0, 0, 1, 8, 60])), int(rng.integers(1500, 2500))
+        cached = (15_456 + flag * 60) // 64 * 64
+        ttft = 0.75 * float(rng.normal(1, 0.06)) + (3 * float(rng.normal(1, 0.06)) if flag else 0)
+        rows.append(plant.row(20.0 * i, cached + new, 100, ttft, cached_tokens=cached))
+    found = verdict(tmp_path, rows)
+    organic = next(f for f in found.causes if f.id == "organic_long_input")
+    assert organic.confidence <= 0.5
+    assert any("something else moves TTFT" in s.text for s in organic.evidence)

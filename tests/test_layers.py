@@ -47,8 +47,7 @@ FLOORS = (
     "measure.ledger measure.servers simulator.truth pages.images",
     "measure.pace measure.replay measure.reuse measure.signs measure.splits measure.spread "
     "measure.outages",
-    "measure.refusals measure.replay measure.reuse measure.signs measure.splits "
-    "measure.spread",
+    "measure.refusals measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "extracts extracts.facts extracts.survey extracts.runs",
     "extracts.stretches extracts.tally extracts.prompts",
     "extracts.gather extracts.shared extracts.whole",

@@ -19,6 +19,17 @@ from ttftdoctor.diagnosis import (
     Spread,
 )
 
+#: New prefill shorter than this at the 95th percentile is not what people complain about.
+SLOW_S = 1.5
+#: New tokens are few where the 95th percentile of them is below this.
+FEW_TOKENS = 1500.0
+#: A line is asked what it tells of the spread where it lays this part of TTFT to new tokens ...
+MOSTLY = 0.6
+#: ... and where the log tells at least this part of the spread; of less, nobody can tell much.
+TELLABLE = 0.3
+#: It tells enough with this part of what can be told.
+ENOUGH = 0.7
+
 
 @dataclass(frozen=True)
 class Gate:
@@ -376,6 +387,8 @@ class Evidence:
     prefill_repeated_interval: tuple[float, float] | None = None
     prefill_new_s: float = 0.0
     prefill_new_p95_s: float = 0.0
+    context_s: float = 0.0  # of prefill_new_s: what cached context costs
+    uncached_p95: float | None = None  # tokens to compute
     unexplained_s: float = 0.0
     growth_s: float | None = None
     growth_accounts: Mapping[str, float] = field(default_factory=dict)
@@ -407,6 +420,32 @@ class Evidence:
     def longest_prompts(self) -> float:
         """Median input tokens of the longest class of prompts; 0 where unknown."""
         return max((s.input_p50 or 0.0 for s in self.splits.by_input_length), default=0.0)
+
+    @property
+    def few_new(self) -> bool:
+        """Whether new tokens are too few to be waited for, but by a slow server."""
+        return self.uncached_p95 is not None and self.uncached_p95 < FEW_TOKENS
+
+    @property
+    def told(self) -> float | None:
+        """What the ledger tells of the spread of TTFT, as a part of what the log's columns tell.
+
+        None where that says nothing of the prefill line: most of TTFT is something else, or hardly
+        anything can be told.
+        """
+        part = self.share(self.prefill_new_s) or 0.0
+        if self.spread is None or part < MOSTLY or self.spread.explainable < TELLABLE:
+            return None
+        return self.spread.explained_by_model / self.spread.explainable
+
+    @property
+    def untold_s(self) -> float:
+        """Seconds that are laid to few new tokens, which do not tell slow requests from others."""
+        if not self.few_new or self.prefill_new_p95_s < SLOW_S:
+            return 0.0
+        if self.told is None or self.told >= ENOUGH:
+            return 0.0
+        return self.prefill_new_s * (1 - self.told / ENOUGH)
 
     def share(self, seconds: float | None) -> float | None:
         """Seconds as a share of the mean TTFT."""

@@ -248,6 +248,8 @@ def _examine(
         # A median line may predict a little more than all TTFTs together.
         prefill_new_s=min(float(new_s.mean()), base.mean or 0.0) if len(new_s) else 0.0,
         prefill_new_p95_s=quantile(new_s, 0.95) if len(new_s) else 0.0,
+        context_s=_context_s(rows, lines, new_s, where(whole)),
+        uncached_p95=_uncached_p95(rows, where(whole)),
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
         growth_s=growth_s,
         growth_accounts=growth,
@@ -667,6 +669,21 @@ def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
     if lines.main.per_1k == 0 and not np.isfinite(rows.inputs).any():
         new, again = np.zeros(rows.n), np.zeros(rows.n)
     return fixed, new, again
+
+
+def _context_s(rows: Rows, lines: Lines, new: Array, at: Index | slice) -> float:
+    """Mean seconds of the prefill of new tokens that are the price of what was cached."""
+    price = np.zeros(rows.n)
+    for mask, line in lines.each():
+        price[mask] = line.per_1k_context * or_zero(rows.context[mask]) / 1e3
+    return float(np.minimum(price[at], np.maximum(new, 0.0)).mean()) if len(new) else 0.0
+
+
+def _uncached_p95(rows: Rows, at: Index | slice) -> float | None:
+    """The 95th percentile of the tokens that had to be computed; None where lengths are unknown."""
+    tokens = rows.uncached[at]
+    tokens = tokens[np.isfinite(tokens)]
+    return quantile(tokens, 0.95) if len(tokens) else None
 
 
 def _sick_part(rows: Rows, again: Array) -> Mask | None:

@@ -47,9 +47,9 @@ def judge(e: Evidence) -> Judgement:
 
 
 def _lost_s(e: Evidence) -> float:
-    """Seconds of the mean TTFT that are neither a constant nor prefill of new tokens."""
+    """Seconds of the mean TTFT that are not known to be a constant or prefill of new tokens."""
     waiting = e.wait.mean if e.wait else 0.0
-    return e.prefill_repeated_s + waiting + max(e.unexplained_s, 0.0)
+    return e.prefill_repeated_s + waiting + max(e.unexplained_s, 0.0) + e.untold_s
 
 
 def _part(e: Evidence, lost_s: float) -> float:

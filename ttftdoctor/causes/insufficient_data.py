@@ -44,16 +44,17 @@ def judge(e: Evidence) -> Judgement:
     if blind and not (e.cold or e.change or e.contrast):
         text = tr("{n} first-token times without input tokens explain nothing", n=n)
         return Judgement(strength=0.85, needs=missing, settles=True, evidence=(say(text, n=n),))
-    part = e.share(e.unexplained_s) or 0.0
+    left = e.unexplained_s + e.untold_s
+    part = e.share(left) or 0.0
     strength = 0.0
     if part >= 0.25:
         strength = 0.4 + 0.5 * min(part, 1.0)
     text = tr(
         "{time} of the mean TTFT ({part}) is explained by nothing in the log",
-        time=seconds(e.unexplained_s), part=share(part),
+        time=seconds(left), part=share(part),
     )  # fmt: skip
     return Judgement(
-        strength=strength, seconds=max(e.unexplained_s, 0.0), needs=missing,
+        strength=strength, seconds=max(left, 0.0), needs=missing,
         against=tr("all of the mean TTFT is accounted for") if part <= 0 else
         tr("{part} of the mean TTFT is accounted for", part=share(1 - part)),
         evidence=(say(text, unexplained_share=part),),

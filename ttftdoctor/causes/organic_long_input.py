@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, Step, lacking, say
-from ttftdoctor.diagnosis import Experiment
-from ttftdoctor.evidence import Evidence
+from ttftdoctor.diagnosis import Experiment, Statement
+from ttftdoctor.evidence import ENOUGH, SLOW_S, Evidence
 from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, milliseconds, seconds, share
 
-#: New prefill shorter than this at the 95th percentile is not what people complain about.
-SLOW_S = 1.5
+#: A long prompt is a reason that is not ruled out by a line that tells little: so sure at least.
+LEAST = 0.42
+#: From this part on, the price of cached context is worth a word, and from that on the headline.
+WORTH_A_WORD, WORTH_THE_HEADLINE = 0.05, 0.3
 
 
 def judge(e: Evidence) -> Judgement:
@@ -35,12 +37,19 @@ def judge(e: Evidence) -> Judgement:
                 longest_p50=max(lengths), ms_per_1k_tokens=line.ms_per_1k_tokens,
             )
         )  # fmt: skip
+    evidence += _context(e)
     strength = 0.0
     part = e.share(seconds_new) or 0.0
-    if slow >= SLOW_S and part >= 0.3:
+    told = e.told
+    if slow >= SLOW_S and part >= 0.3 and e.untold_s == 0.0:
         strength = 0.5 + 0.4 * min(part, 1.0)
         if not e.fixed_separable:
             strength *= 0.6
+        if e.few_new and told is None:
+            strength *= 0.7  # so few tokens take that long on a slow server only
+        if told is not None and told < ENOUGH:
+            strength = max(strength * (0.4 + 0.6 * told / ENOUGH), LEAST)
+            evidence.append(_poorly_told(e))
         if _unsure(e):
             text = tr(
                 "of {part} of the prompt tokens nothing tells whether they repeat earlier ones: "
@@ -56,17 +65,49 @@ def judge(e: Evidence) -> Judgement:
             )
             evidence.append(say(text))
     return Judgement(
-        strength=strength, seconds=seconds_new, evidence=tuple(evidence),
-        against=(
-            tr("prefill of new tokens takes {p95} at the 95th percentile, which is not slow",
-               p95=seconds(slow))
-            if slow < SLOW_S else
-            tr("prefill of new tokens is {part} of the mean TTFT: most of it is something else",
-               part=share(part))
-        ),
+        strength=strength, seconds=seconds_new - e.untold_s, evidence=tuple(evidence),
+        against=_against(e, slow, part),
         growth_seconds=e.growth_accounts.get("prefill_new"),
         needs=("session_id", "cached_tokens") if _unknown(e) or _unsure(e) else (),
     )  # fmt: skip
+
+
+def _poorly_told(e: Evidence) -> Statement:
+    explained = None if e.spread is None else e.spread.explained_by_model
+    explainable = None if e.spread is None else e.spread.explainable
+    text = tr(
+        "but the cost line explains {explained} of the differences between requests, where "
+        "{explainable} can be told from the log: something else moves TTFT",
+        explained=share(explained),
+        explainable=share(explainable),
+    )
+    return say(text, explained=explained, explainable=explainable)
+
+
+def _context(e: Evidence) -> list[Statement]:
+    """What cached context costs, which the ledger books with prefill of new tokens."""
+    if e.context_s <= WORTH_A_WORD * e.prefill_new_s:
+        return []
+    text = tr(
+        "of that {time} is what cached context costs, and {rest} what new tokens do",
+        time=seconds(e.context_s),
+        rest=seconds(e.prefill_new_s - e.context_s),
+    )
+    return [say(text, context_s=e.context_s)]
+
+
+def _against(e: Evidence, slow: float, part: float) -> str:
+    if slow < SLOW_S:
+        return tr("prefill of new tokens takes {p95} at the 95th percentile, which is not slow",
+                  p95=seconds(slow))  # fmt: skip
+    if e.untold_s > 0:
+        return tr(
+            "new tokens are few ({n} at the 95th percentile) and do not tell the slow requests "
+            "from the others",
+            n=count(e.uncached_p95),
+        )
+    return tr("prefill of new tokens is {part} of the mean TTFT: most of it is something else",
+              part=share(part))  # fmt: skip
 
 
 def _unknown(e: Evidence) -> bool:
@@ -86,6 +127,13 @@ def headline(e: Evidence, j: Judgement) -> str:
             "Prompts are long: their own prefill is {time} of the mean TTFT of {mean} ({part}); "
             "whether they repeat earlier ones, this log cannot tell: session ids would decide",
             time=seconds(j.seconds), mean=seconds(e.mean), part=share(e.share(j.seconds)),
+        )  # fmt: skip
+    if j.seconds and e.context_s >= WORTH_THE_HEADLINE * j.seconds:
+        return tr(
+            "Prompts are long: their own prefill is {time} of the mean TTFT of {mean} ({part}), of "
+            "which {context} is what cached context costs: hits are not free",
+            time=seconds(j.seconds), mean=seconds(e.mean), part=share(e.share(j.seconds)),
+            context=seconds(e.context_s),
         )  # fmt: skip
     return tr(
         "Prompts are long with new content: their own prefill is {time} of the mean TTFT of {mean} "

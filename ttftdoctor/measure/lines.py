@@ -22,6 +22,7 @@ from ttftdoctor.stats import (
     Array,
     QuantileFit,
     median,
+    pinball,
     quantile,
     quantile_fit,
     rank,
@@ -43,6 +44,15 @@ LENGTH_SPREAD = 1.25
 MOST_ATTENTION = 1.5
 #: The context has a price of its own if it varies by this part of what new tokens do.
 FEWEST_CONTEXT = 0.1
+#: New tokens are few where the 95th percentile of them is below this: on their own they are no
+#: reason to wait for.
+FEW_TOKENS = 1500.0
+#: A line that lays this part of TTFT to few tokens must tell the requests apart ...
+MOSTLY = 0.5
+#: ... it must bring the loss down to this part of what a constant alone leaves ...
+TELLS = 0.8
+#: ... unless they lie within this part of it on average, and there is little to tell.
+STEADY = 0.25
 #: With fewer free requests than this, all are used at a low quantile.
 FEWEST_FREE = 5
 
@@ -259,6 +269,8 @@ def fit_line(
         if not sure or part < 0.02 * max(whole, 1e-9):
             del names[at], columns[at]
     coef, draws, residual = fit(tau, resamples)
+    if lonely and _told_by_few(u, ttft, np.column_stack(columns) @ coef, coef[0], tau, scale):
+        return _unmoved(ttft, tau, clusters, how, resamples)
     values = dict(zip(names, coef, strict=True))
     full = np.zeros((draws.shape[0], 4))
     for at, name in enumerate(("fixed", "a", "b", "d")):
@@ -283,6 +295,49 @@ def fit_line(
         noise_s=noise,
         noise_share=1.4826 * float(np.median(np.abs(raw - middle) / fitted)),
     )
+
+
+def _told_by_few(
+    u: Array, ttft: Array, fitted: Array, fixed: float, tau: float, scale: Array
+) -> bool:
+    """Whether a line lays most of TTFT to few tokens that do not tell the requests apart.
+
+    Two levels of TTFT that lie anyhow among a few hundred tokens still have a steep best line, and
+    by it a prefill of seconds. Where the lengths are large, or where it foretells the times, a
+    line may be as steep as it likes: servers without an accelerator are that slow.
+    """
+    if float(np.quantile(u, 0.95)) >= FEW_TOKENS / 1e3:
+        return False
+    middle = float(np.median(fitted))
+    if middle - fixed < MOSTLY * middle:
+        return False
+    left = ttft - fitted
+    if float(np.mean(np.abs(left))) < STEADY * middle:
+        return False
+    alone = quantile_fit(np.ones((len(u), 1)), ttft, tau=tau, scale=scale).residual
+    return pinball(left / scale, tau) > TELLS * pinball(alone / scale, tau)
+
+
+def _unmoved(
+    ttft: Array, tau: float, clusters: NDArray[np.int64] | None, how: str, resamples: int
+) -> Prefill:
+    """A constant alone: TTFT does not follow the few new tokens there are."""
+    fit = quantile_fit(
+        np.ones((len(ttft), 1)), ttft, tau=tau, clusters=clusters, resamples=resamples
+    )
+    level = float(fit.coef[0])
+    draws = np.zeros((fit.draws.shape[0], 4))
+    draws[:, 0] = fit.draws[:, 0]
+    noise = 1.4826 * float(np.median(np.abs(fit.residual - np.median(fit.residual))))
+    return Prefill(
+        fixed=level, per_1k=0.0, per_1k_1k=0.0, per_1k_context=0.0, draws=draws,
+        has_attention=False, has_context=False, separable=True, n=len(ttft),
+        method=tr(
+            "level of {requests}: new tokens are few and do not tell the requests apart",
+            requests=how,
+        ),
+        noise_s=noise, noise_share=noise / max(level, 1e-9),
+    )  # fmt: skip
 
 
 def _width(values: Array) -> float:
