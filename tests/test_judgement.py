@@ -686,3 +686,67 @@ def test_a_line_that_tells_little_is_not_believed_much(tmp_path: Path, seed: int
     organic = next(f for f in found.causes if f.id == "organic_long_input")
     assert organic.confidence <= 0.5
     assert any("something else moves TTFT" in s.text for s in organic.evidence)
+
+
+def told(rows: list[Row], queue: list[float], prefill: list[float]) -> list[Row]:
+    """The same with the times that the engine tells of itself."""
+    for r, q, p in zip(rows, queue, prefill, strict=True):
+        r["queue_time_ms"], r["prefill_time_ms"] = round(1e3 * q, 2), round(1e3 * p, 2)
+    return rows
+
+
+def test_what_the_server_says_prefill_took_bounds_it(tmp_path: Path) -> None:
+    """Most of TTFT is the way of the entries to another server, which grows with the prompt."""
+    rng = np.random.default_rng(7)
+    lengths = [int(v) for v in rng.integers(2500, 16_000, 160)]
+    prefill = [0.03 + n * 3e-5 for n in lengths]
+    rows = [
+        plant.row(6.0 * i, n, 100, p + 0.05 + n * 2.1e-4 * float(rng.normal(1, 0.06)))
+        for i, (n, p) in enumerate(zip(lengths, prefill, strict=True))
+    ]
+    found = verdict(tmp_path, told(rows, [0.001] * 160, prefill))
+    accounts = found.ledger[0].accounts
+    assert accounts["prefill_new"] == pytest.approx(float(np.mean(prefill)), rel=0.05)
+    assert found.verdict.primary_cause == "insufficient_data"
+    reasons = next(f for f in found.causes if f.id == "insufficient_data").evidence
+    assert any("before or outside the engine" in s.text for s in reasons)
+
+
+def test_prefill_times_that_agree_with_the_line_change_nothing(tmp_path: Path) -> None:
+    """The neighbour: long documents, and the server says that prefill is what takes so long."""
+    rng = np.random.default_rng(8)
+    lengths = [int(v) for v in rng.integers(2500, 30_000, 160)]
+    prefill = [n * 2.4e-4 * float(rng.normal(1, 0.04)) for n in lengths]
+    rows = [
+        plant.row(30.0 * i, n, 100, p + 0.06, cached_tokens=0, session_id=f"s{i}")
+        for i, (n, p) in enumerate(zip(lengths, prefill, strict=True))
+    ]
+    found = verdict(tmp_path, told(rows, [0.001] * 160, prefill))
+    assert found.verdict.primary_cause == "organic_long_input"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_the_engine_tells_where_the_queue_is(tmp_path: Path, inside: bool) -> None:
+    """One lane before the engine, or the engine's own: both queue, but not in the same place."""
+    rng = np.random.default_rng(9)
+    rows, queue, prefill = [], [], []
+    now = free = 0.0
+    for i in range(300):
+        now += float(rng.exponential(0.9 if i // 50 % 2 else 3.0))
+        n = int(rng.integers(2000, 16_000))
+        lane, own = n * 1e-4 * float(rng.normal(1, 0.03)), n * 2e-5
+        wait = max(0.0, free - now)
+        free = now + wait + lane
+        rows.append(plant.row(now, n, 60, wait + lane + (0.0 if inside else own) + 0.03))
+        queue.append(wait + 1e-4 if inside else 0.002 + 0.001 * float(rng.random()))
+        prefill.append(lane if inside else own)
+    found = verdict(tmp_path, told(rows, queue, prefill))
+    accounts = found.ledger[0].accounts
+    cause = next(f for f in found.causes if f.id == "queueing_saturation")
+    assert found.verdict.primary_cause == "queueing_saturation"
+    assert any("before or outside" in s.text for s in cause.evidence) is not inside
+    if inside:
+        assert accounts["queue_behind_new"] > 0.8 * float(np.mean(queue))
+    else:
+        assert accounts["queue_behind_new"] < 0.05
+        assert accounts["prefill_new"] == pytest.approx(float(np.mean(prefill)), rel=0.05)

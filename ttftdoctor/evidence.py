@@ -389,6 +389,8 @@ class Evidence:
     prefill_new_p95_s: float = 0.0
     context_s: float = 0.0  # of prefill_new_s: what cached context costs
     uncached_p95: float | None = None  # tokens to compute
+    inside_s: float | None = None  # queue and prefill as the engine's own times tell them, and ...
+    outside_s: float | None = None  # ... what of the TTFT of those requests passes elsewhere
     unexplained_s: float = 0.0
     growth_s: float | None = None
     growth_accounts: Mapping[str, float] = field(default_factory=dict)

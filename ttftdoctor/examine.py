@@ -222,7 +222,8 @@ def _examine(
     summary = summed.result()
     growth_s, growth, kind = _growth(summary)
     whole = np.isfinite(ledger.accounts["unexplained"])
-    new_s = (ledger.accounts["prefill_new"] - spared)[where(whole)]
+    new_s = np.maximum((ledger.accounts["prefill_new"] - spared)[where(whole)], 0.0)
+    inside_s, outside_s = _inside(rows, ledger)
     again_s = repeated_again[where(whole)]
     if change is not None:
         change = replace(change, seconds=float(dearer[whole].mean()) if whole.any() else 0.0)
@@ -248,6 +249,8 @@ def _examine(
         # A median line may predict a little more than all TTFTs together.
         prefill_new_s=min(float(new_s.mean()), base.mean or 0.0) if len(new_s) else 0.0,
         prefill_new_p95_s=quantile(new_s, 0.95) if len(new_s) else 0.0,
+        inside_s=inside_s,
+        outside_s=outside_s,
         context_s=_context_s(rows, lines, new_s, where(whole)),
         uncached_p95=_uncached_p95(rows, where(whole)),
         unexplained_s=_left_over(ledger, blamed, whole, None if timer is None else late),
@@ -669,6 +672,15 @@ def _parts(rows: Rows, lines: Lines) -> tuple[Array, Array, Array]:
     if lines.main.per_1k == 0 and not np.isfinite(rows.inputs).any():
         new, again = np.zeros(rows.n), np.zeros(rows.n)
     return fixed, new, again
+
+
+def _inside(rows: Rows, ledger: Ledger) -> tuple[float | None, float | None]:
+    """Mean seconds in the engine by its own times, and elsewhere, of requests that have them."""
+    at = where(np.isfinite(ledger.inside) & rows.measured)
+    inside, ttft = ledger.inside[at], rows.ttft[at]
+    if not len(inside):
+        return None, None
+    return float(inside.mean()), float(np.clip(ttft - inside, 0.0, None).mean())
 
 
 def _context_s(rows: Rows, lines: Lines, new: Array, at: Index | slice) -> float:

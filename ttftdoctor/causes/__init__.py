@@ -18,6 +18,11 @@ from dataclasses import dataclass
 
 from ttftdoctor.diagnosis import Experiment, Interval, Statement
 from ttftdoctor.evidence import Evidence
+from ttftdoctor.language import tr
+from ttftdoctor.units import seconds
+
+#: So much of TTFT outside of the engine is worth a word.
+ELSEWHERE = 0.25
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,18 @@ def unlogged(text: str, column: str) -> Step:
 def say(text: str, **figures: float | str | None) -> Statement:
     """A sentence of evidence with its figures."""
     return Statement(text, figures)
+
+
+def elsewhere(e: Evidence) -> tuple[Statement, ...]:
+    """That much of TTFT passes outside of the engine, where its own times tell so."""
+    if e.inside_s is None or (e.share(e.outside_s) or 0.0) < ELSEWHERE:
+        return ()
+    text = tr(
+        "by the engine's own times its queue and prefill take {inside} on average: {outside} "
+        "passes before or outside the engine",
+        inside=seconds(e.inside_s), outside=seconds(e.outside_s),
+    )  # fmt: skip
+    return (say(text, inside_s=e.inside_s, outside_s=e.outside_s),)
 
 
 def lacking(*needs: str, text: str) -> Judgement:

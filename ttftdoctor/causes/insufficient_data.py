@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement, say
+from ttftdoctor.causes import Cause, Judgement, elsewhere, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
@@ -57,7 +57,7 @@ def judge(e: Evidence) -> Judgement:
         strength=strength, seconds=max(left, 0.0), needs=missing,
         against=tr("all of the mean TTFT is accounted for") if part <= 0 else
         tr("{part} of the mean TTFT is accounted for", part=share(1 - part)),
-        evidence=(say(text, unexplained_share=part),),
+        evidence=(say(text, unexplained_share=part), *(elsewhere(e) if strength else ())),
     )  # fmt: skip
 
 

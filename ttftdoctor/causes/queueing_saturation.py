@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ttftdoctor.causes import Cause, Judgement, lacking, say, unlogged
+from ttftdoctor.causes import Cause, Judgement, Step, elsewhere, lacking, say, unlogged
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.language import mark, tr
@@ -55,6 +55,7 @@ def judge(e: Evidence) -> Judgement:
                    wait=seconds(w.logged_mean)),
                 queue_logged_s=w.logged_mean)
         )  # fmt: skip
+    evidence += elsewhere(e)
     if w.per_backlog is not None and w.per_backlog > MORE_FROM and w.other > 0.5 * w.mean:
         text = tr(
             "the wait is {n} times the prefill that was ahead: requests wait for more than prefill",
@@ -105,6 +106,13 @@ CAUSE = Cause(
     next_steps=(
         mark(
             "Look at the hours with the most requests in flight; add capacity there or admit fewer."
+        ),
+        Step(
+            mark(
+                "Look before the engine: a tokenizer or front end that does one request at a time, "
+                "a gateway, a limit on connections."
+            ),
+            where=lambda e: bool(elsewhere(e)),
         ),
         unlogged(mark("Log the engine's queue time beside TTFT."), "queue_us"),
     ),

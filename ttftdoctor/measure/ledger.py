@@ -24,6 +24,16 @@ SLACK = 1.5
 #: More seconds waited than this per second of prefill ahead are not explained by prefill.
 MOST_PER_BACKLOG = 3.0
 
+#: The server's own prefill times are held against the line where they are known of this part of
+#: the rows, and of so many at least.
+KNOWN, FEWEST_KNOWN = 0.5, 20
+#: ... they must follow the tokens (rank correlation), or they are another number, ...
+FOLLOW = 0.3
+#: ... and correct the line only where it has more than this many times as much.
+MORE = 1.3
+#: What the server's own times may be off by: a part, and seconds.
+OFF, OFF_S = 1.1, 0.02
+
 #: Steps that decode for others are the rule when they make up this part of such waiting.
 STEPS_FROM = 0.3
 
@@ -33,13 +43,15 @@ class Ledger:
     """Accounts per row, seconds, NaN where TTFT or tokens are unknown.
 
     They add up to TTFT row by row. ``decoding`` is the part of ``queue_other`` laid to decoding:
-    to the slots it holds, and (``steps``) to steps that decode for others as well.
+    to the slots it holds, and (``steps``) to steps that decode for others as well. ``inside`` is
+    what the server's own times say that passed in its engine, NaN where they do not tell.
     """
 
     accounts: dict[str, Array]
     decoding: Array
     steps: Array
     residual: Array
+    inside: Array
     per_backlog: float | None
     per_decoding: float | None
     follows_backlog: float | None
@@ -54,6 +66,7 @@ class Ledger:
             decoding=self.decoding[index],
             steps=self.steps[index],
             residual=self.residual[index],
+            inside=self.inside[index],
         )
 
     @cached_property
@@ -123,6 +136,15 @@ def split(
     if ahead > 0.1 and (follows_decoding or 0.0) > 0.6:
         by_chance = False  # no slots, but something that goes with those who decode
     decoded = other if held else steps + _decoding(steps, taken, told, crowded, behind, by_chance)
+    inside = inside_of(rows)
+    by_line = new + repeated
+    own = within_prefill(rows, by_line)
+    if own is not by_line:
+        part = np.divide(own, by_line, out=np.ones(rows.n), where=by_line > 0)
+        new, repeated = new * part, repeated * part
+    spare_inside = np.clip(OFF * inside + OFF_S - own, 0.0, None)
+    outside = np.clip(behind - np.where(np.isfinite(spare_inside), spare_inside, np.inf), 0.0, None)
+    behind, other = behind - outside, other + outside
     again = np.divide(
         or_zero(load.backlog_repeated), backlog, out=np.zeros(rows.n), where=backlog > 0
     )
@@ -151,12 +173,52 @@ def split(
         decoding=masked(decoded),
         steps=masked(steps),
         residual=residual,
+        inside=inside,
         per_backlog=per_backlog,
         per_decoding=per_decoding,
         follows_backlog=follows_backlog,
         follows_decoding=follows_decoding,
         follows_running=follows_running,
     )
+
+
+def told_prefill(rows: Rows) -> NDArray[np.bool_]:
+    """Rows whose prefill time the server tells; none where that number follows no tokens."""
+    told = rows.measured & np.isfinite(rows.uncached) & (or_zero(rows.prefill) > 0)
+    none = np.zeros(rows.n, dtype=bool)
+    if told.sum() < max(FEWEST_KNOWN, KNOWN * rows.measured.sum()):
+        return none
+    some = np.flatnonzero(told)
+    some = some[thin(len(some))]
+    rank = follows(rows.uncached[some], rows.prefill[some])
+    return told if rank is not None and rank >= FOLLOW else none
+
+
+def within_prefill(rows: Rows, own: Array) -> Array:
+    """Seconds of prefill by the line, but no more than the server itself says prefill took.
+
+    The line is fitted to TTFT, and so has all that grows with the prompt: also what is tokenised,
+    moved to another server or waited for outside. What the server tells of most rows corrects the
+    others in proportion.
+    """
+    told = told_prefill(rows) & np.isfinite(own)
+    by_line, by_server = float(own[told].sum()), float(rows.prefill[told].sum())
+    if by_line <= MORE * by_server:
+        return own
+    rest = own * (by_server / by_line)
+    return np.where(told, np.minimum(own, or_zero(rows.prefill)), rest)
+
+
+def inside_of(rows: Rows) -> Array:
+    """Seconds that a request was in the engine before its first token, by the engine's own times.
+
+    NaN where its queue or prefill is not told. A queue that is always 0 is not counted.
+    """
+    told = told_prefill(rows) & np.isfinite(rows.queue)
+    known = told.sum() >= max(FEWEST_KNOWN, KNOWN * rows.measured.sum())
+    if not known or float((rows.queue[told] > 0).mean()) < 0.1:
+        return np.full(rows.n, np.nan)
+    return np.where(told, rows.queue + rows.prefill + or_zero(rows.load), np.nan)
 
 
 def _decoding(
