@@ -40,14 +40,13 @@ FLOORS = (
     "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "
     "pages.intervals pages.turns pages.tokens pages.ledger pages.load pages.gains pages.waste",
-    "measure.load measure.stamps simulator.server simulator.treat prefixes.charts "
-    "gate.estimate gate.warmup gate.trend measure.onset",
+    "measure.load measure.onset measure.stamps simulator.server simulator.treat prefixes.charts "
+    "gate.estimate gate.warmup gate.trend",
     "measure.lines measure.queues simulator.faults pages.opening pages.reuse",
     "measure.slots pages.review pages.png",
     "measure.ledger measure.servers simulator.truth pages.images",
-    "measure.pace measure.replay measure.reuse measure.signs measure.splits measure.spread "
-    "measure.outages",
-    "measure.refusals measure.replay measure.reuse measure.signs measure.splits measure.spread",
+    "measure.outages measure.pace measure.refusals",
+    "measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "extracts extracts.facts extracts.survey extracts.runs",
     "extracts.stretches extracts.tally extracts.prompts",
     "extracts.gather extracts.shared extracts.whole",
