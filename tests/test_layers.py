@@ -36,7 +36,7 @@ FLOORS = (
     "prefixes.document gate.rules gate.metrics gate.words",
     "measure.caches prefixes.kinds prefixes.texts prefixes.words gate.reports gate.policy reading "
     "spans manual pages pages.markup",
-    "experiment lost_reuse verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
+    "experiment lost_reuse splitting verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
     "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "
     "pages.intervals pages.turns pages.tokens pages.ledger pages.load pages.gains pages.waste",
@@ -45,7 +45,7 @@ FLOORS = (
     "measure.lines measure.queues simulator.faults pages.opening pages.reuse",
     "measure.slots pages.review pages.png",
     "measure.ledger measure.servers simulator.truth pages.images",
-    "measure.outages measure.pace measure.refusals",
+    "measure.outages measure.pace measure.refusals measure.splitters",
     "measure.replay measure.reuse measure.signs measure.splits measure.spread",
     "extracts extracts.facts extracts.survey extracts.runs",
     "extracts.stretches extracts.tally extracts.prompts",
@@ -58,7 +58,7 @@ FLOORS = (
     "intake.account",
     "intake gate.forms gate.packed",
     "contrasts.columns contrasts.words prefixes.export inspection.invariants",
-    "contrasts.rank contrasts.terminal choose",
+    "contrasts.rank contrasts.terminal choose intake.again",
     "measure.weigh comparisons.hindcast extracts.chosen",
     "comparisons.judge examine prefixes.ladder prefixes.metrics gate.even",
     "prefixes.kv prefixes.limits prefixes.ideal prefixes.expiry prefixes.leaders "

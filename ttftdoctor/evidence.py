@@ -341,6 +341,27 @@ class Contrast:
 
 
 @dataclass(frozen=True)
+class Splitter:
+    """A field that no column uses, which tells the requests apart that take longer.
+
+    ``kind``: those with one ``value``, with more than it (``above``), the ``first`` of each value,
+    those whose value was not among so many used last (``gone``); or the field is a duration
+    ``inside`` TTFT. ``n`` of ``of`` requests take ``more_s`` seconds more each (of a duration: TTFT
+    grows by so many seconds for each of its), which is ``seconds`` of the mean TTFT. ``gain`` is
+    how much nearer the TTFTs lie to their middles when told apart so, seconds a request.
+    """
+
+    field: str
+    kind: str
+    value: str
+    n: int
+    of: int
+    more_s: float
+    seconds: float
+    gain: float
+
+
+@dataclass(frozen=True)
 class Scoped:
     """How much of one cause lies in one value of a grouping column.
 
@@ -381,6 +402,7 @@ class Evidence:
     contrast: Contrast | None = None
     timer: Timer | None = None
     scoped: tuple[Scoped, ...] = ()
+    splitter: Splitter | None = None
     fixed_s: float | None = None
     fixed_separable: bool = True
     prefill_repeated_s: float = 0.0

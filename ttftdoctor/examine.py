@@ -32,7 +32,7 @@ from ttftdoctor.measure import pace, refusals, replay, reuse, signs, splits, spr
 from ttftdoctor.measure.ledger import Ledger
 from ttftdoctor.measure.lines import Decode, Lines, Prefill
 from ttftdoctor.measure.load import Load, load_of
-from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, clusters_of, prepare
+from ttftdoctor.measure.rows import Around, Array, Index, Mask, Rows, Scope, clusters_of, prepare
 from ttftdoctor.measure.slots import Sharing, Slots, gate_of, queued, sharing_of, slots_of
 from ttftdoctor.measure.stamps import held_on
 from ttftdoctor.stats import mean_interval, median, or_zero, quantile, thin, where
@@ -60,6 +60,7 @@ def examine(
     beside: ThreadPoolExecutor | None = None,
     known: Callable[[Rows, Lines | None], None] | None = None,
     around: Around | None = None,
+    more: Mapping[str, Scope] | None = None,
 ) -> Examined:
     """Measure one log.
 
@@ -74,11 +75,13 @@ def examine(
     known
         Called once the rows and their cost lines will not change any more, with more to do for
         the second thread when it has done the rest.
+    more
+        Grouping columns beside those of the table, each with a code for every row of the rows.
     """
     if beside is not None:
-        return _examine(log, beside, draw, known, around)
+        return _examine(log, beside, draw, known, around, more)
     with ThreadPoolExecutor(max_workers=1) as own:
-        return _examine(log, own, draw, known, around)
+        return _examine(log, own, draw, known, around, more)
 
 
 def _examine(
@@ -87,8 +90,11 @@ def _examine(
     draw: bool,
     known: Callable[[Rows, Lines | None], None] | None,
     around: Around | None,
+    more: Mapping[str, Scope] | None,
 ) -> Examined:
     rows = refusals.with_tries(prepare(log.requests, around), log.requests, log.failed)
+    if more is not None:
+        rows = replace(rows, scopes={**rows.scopes, **more})
     coverage = _coverage(log)
     looked_at = beside.submit(carry(signs.artifact_of), rows, _aside(log), _unit_mixed(log))
     people = beside.submit(carry(_population), rows)

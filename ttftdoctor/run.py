@@ -158,7 +158,7 @@ def diagnose(
     )  # fmt: skip
     return study(
         log, named, Settings(compact_to), slo_ttft_s, machine, pricing,
-        draw=draw, whole=taken.whole,
+        draw=draw, whole=taken.whole, again=True,
     )[0]  # fmt: skip
 
 

@@ -26,11 +26,13 @@ from ttftdoctor.experiment import expecting, filled
 from ttftdoctor.guide import IMPORTANT, unused_note
 from ttftdoctor.hardware import Machine, floor_of
 from ttftdoctor.intake import Log
+from ttftdoctor.intake.again import values_of
 from ttftdoctor.intake.layers import SEEN
 from ttftdoctor.language import carry, tr
 from ttftdoctor.measure.lines import Lines
 from ttftdoctor.measure.replay import Outcome
 from ttftdoctor.measure.rows import Rows
+from ttftdoctor.measure.splitters import LEFT_OVER, path_of, scope_of, splitters
 from ttftdoctor.remedies import Remedy, Settings, why_little
 from ttftdoctor.treatment import Treatment
 from ttftdoctor.units import count, share
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from ttftdoctor.prefixes.records import PrefixFindings
     from ttftdoctor.prices import Pricing, Till
 
+#: A field is a path if no more than this part of what was unexplained remains so.
+STILL = 0.6
 #: So many formats that have no request in common are hardly the layers of one service.
 MANY_FORMATS = 3
 #: One row whose first token comes before its request may be a slip; so many are worth a warning.
@@ -58,11 +62,13 @@ def study(
     *,
     draw: bool = True,
     whole: Whole | None = None,
+    again: bool = False,
 ) -> tuple[Diagnosis, Examined]:
     """The diagnosis of a log, and what it was measured from.
 
     ``named`` is the log as it is written on a command line; charts are made if there is something
-    to ``draw``; the rows of the log are an extract of the ``whole``, where there is one.
+    to ``draw``; the rows of the log are an extract of the ``whole``, where there is one. The log
+    may be read ``again`` for fields that no column uses, where the columns leave much unexplained.
     """
     with ThreadPoolExecutor(max_workers=1) as beside:
         later: list[tuple[Till | None, Future[PrefixFindings | None]]] = []
@@ -80,6 +86,8 @@ def study(
             log, draw=draw, beside=beside, known=known,
             around=None if whole is None else whole.around,
         )  # fmt: skip
+        if again and whole is None:
+            examined = _by_fields(log, examined, draw=draw, beside=beside)
         said: tuple[str, ...] = ()
         population = examined.evidence.population
         if whole is not None:
@@ -116,6 +124,35 @@ def study(
         )  # fmt: skip
         diagnosis = replace(diagnosis, charts=charts)
     return diagnosis, examined
+
+
+def _by_fields(log: Log, examined: Examined, *, draw: bool, beside: ThreadPoolExecutor) -> Examined:
+    """The same with what fields tell that no column uses, where much is left unexplained.
+
+    One whose value stands for a constant is a path like any other, and is examined as one.
+    """
+    e, place = examined.evidence, examined.rows.place
+    little = (e.share(e.unexplained_s) or 0.0) < LEFT_OVER
+    if little or e.contrast is not None or examined.ledger is None or place is None:
+        return examined
+    known = values_of(log)
+    if known is None:
+        return examined
+    values, seen = known[0][place], known[1][place]
+    found = splitters(examined.rows, examined.ledger, values, seen, e.unexplained_s)
+    if not found:
+        return examined
+    # A constant is paid by all: of a part of the rows it could not be taken out.
+    path = path_of(found) if seen.all() else None
+    if path is not None:
+        more = {path.field: scope_of(values, path.field)}
+        as_path = examine(log, draw=draw, beside=beside, more=more)
+        contrast = as_path.evidence.contrast
+        better = as_path.evidence.unexplained_s < STILL * e.unexplained_s
+        if better and contrast is not None and contrast.column == path.field:
+            other = None if found[0].field == path.field else found[0]
+            return replace(as_path, evidence=replace(as_path.evidence, splitter=other))
+    return replace(examined, evidence=replace(e, splitter=found[0]))
 
 
 def _unread(log: Log) -> str | None:

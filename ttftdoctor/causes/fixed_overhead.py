@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
-from ttftdoctor.diagnosis import Experiment
+from ttftdoctor.diagnosis import Experiment, Statement
 from ttftdoctor.evidence import Contrast, Evidence
 from ttftdoctor.language import mark, tr
 from ttftdoctor.lost_reuse import hits_cost
+from ttftdoctor.splitting import next_step, told
 from ttftdoctor.units import count, seconds, share
 
 #: A constant below this is what networks and front ends usually cost.
@@ -28,7 +29,8 @@ def judge(e: Evidence) -> Judgement:
         return Judgement(
             strength=0.9, seconds=c.seconds,
             evidence=(say(text, constant_s=c.constant_s, level_s=c.level_s,
-                          best_level_s=c.best_level_s),),
+                          best_level_s=c.best_level_s), *_beside(e)),
+            next_steps=() if e.splitter is None else (next_step(e.splitter),),
         )  # fmt: skip
     t = e.timer
     if t is not None:
@@ -73,6 +75,12 @@ def judge(e: Evidence) -> Judgement:
             constant=constant,
         )
     return Judgement(strength=strength, seconds=extra, evidence=evidence, against=against)
+
+
+def _beside(e: Evidence) -> tuple[Statement, ...]:
+    """What a field says of it that no column uses."""
+    s = e.splitter
+    return () if s is None else (say(told(s), more_s=s.more_s, n=s.n, seconds=s.seconds),)
 
 
 def _slow_part(c: Contrast) -> Judgement:

@@ -6,6 +6,7 @@ from ttftdoctor.causes import Cause, Judgement, elsewhere, say
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import mark, tr
+from ttftdoctor.splitting import next_step, told
 from ttftdoctor.units import count, seconds, share
 
 #: Fewer first-token times than this say nothing about a service.
@@ -53,8 +54,16 @@ def judge(e: Evidence) -> Judgement:
         "{time} of the mean TTFT ({part}) is explained by nothing in the log",
         time=seconds(left), part=share(part),
     )  # fmt: skip
+    steps: tuple[str, ...] = ()
+    if strength > 0 and e.splitter is not None:
+        text = tr(
+            "no column explains {time} of the mean TTFT ({part}), but a field that none uses "
+            "does: {found}",
+            time=seconds(left), part=share(part), found=told(e.splitter),
+        )  # fmt: skip
+        steps = (next_step(e.splitter),)
     return Judgement(
-        strength=strength, seconds=max(left, 0.0), needs=missing,
+        strength=strength, seconds=max(left, 0.0), needs=missing, next_steps=steps,
         against=tr("all of the mean TTFT is accounted for") if part <= 0 else
         tr("{part} of the mean TTFT is accounted for", part=share(1 - part)),
         evidence=(say(text, unexplained_share=part), *(elsewhere(e) if strength else ())),
