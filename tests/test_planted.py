@@ -49,6 +49,7 @@ def said(diagnosis: ttftdoctor.Diagnosis) -> str:
         ("affinity_random", "full"),
         ("busting_each_turn", "full"),
         ("cold_idle_unload", "full"),
+        ("cold_restarts", "full"),  # seven of them, each as long as the others
         ("decode_slots", "full"),
         ("eviction_capacity", "full"),
         ("eviction_expiry", "no_queue"),

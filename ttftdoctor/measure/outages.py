@@ -17,6 +17,8 @@ from ttftdoctor.stats import median, or_zero
 TOGETHER = 0.8
 #: So many starts of a server, or one every so many seconds, are believed by its silence alone.
 FEW_STARTS, START_EVERY_S = 3, 1800.0
+#: ... or any number that all take this long or more, as long as each other to this part.
+LOAD_S, ALIKE = 10.0, 0.15
 
 
 def outage_of(
@@ -31,8 +33,9 @@ def outage_of(
 
     Whoever decodes meanwhile shows that the server runs. Those in line are served together, but
     for their own work: who come back one by one were held elsewhere, as by a limit. Servers start
-    seldom; silences that recur every few minutes are something else, unless caches were emptied,
-    and so are a few of them among as many long waits that no start explains.
+    seldom, and take as long each time; silences of all lengths that recur every few minutes are
+    something else, unless caches were emptied, and so are a few of them among as many long waits
+    that no start explains.
 
     Parameters
     ----------
@@ -62,7 +65,8 @@ def outage_of(
         held = np.zeros(len(at))
         starts = list(_starts(line, held))
         doubtful = sum(not sure for _, sure in starts)
-        if doubtful <= max(FEW_STARTS, span / START_EVERY_S):
+        took = np.array([length for length, _ in starts])
+        if doubtful <= max(FEW_STARTS, span / START_EVERY_S) or _loads(took):
             unproven += doubtful
             waits[at] = held
             lengths += [length for length, _ in starts]
@@ -83,6 +87,11 @@ def outage_of(
         idle_s=max(lengths), separation=0.9 if reset.any() else 0.6,
         worst_s=float(rows.ttft[hit].max()), resets=int(reset.sum()),
     ), seconds  # fmt: skip
+
+
+def _loads(took: Array) -> bool:
+    """Whether all silences are as long as each other, as the loads of one model are."""
+    return bool(took.min() >= LOAD_S and np.std(took) <= ALIKE * np.mean(took))
 
 
 def _strays(rows: Rows, ledger: Ledger, predicted: Array, hit: Mask) -> float:
