@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pytest
 from reading import SAMPLES
 
 import ttftdoctor
+from ttftdoctor.catalog import causes
+from ttftdoctor.examine import examine
 
 Rng = np.random.Generator
 Row = dict[str, Any]
@@ -750,3 +754,58 @@ def test_the_engine_tells_where_the_queue_is(tmp_path: Path, inside: bool) -> No
     else:
         assert accounts["queue_behind_new"] < 0.05
         assert accounts["prefill_new"] == pytest.approx(float(np.mean(prefill)), rel=0.05)
+
+
+def closed(rng: Rng, n: int, slots: int, clients: int) -> list[Row]:
+    """Clients that ask again when they are answered, one lane of prefill, and so many slots."""
+    asks = [(0.01 * i, i) for i in range(clients)]
+    ends: list[float] = []
+    free, rows = 0.0, []
+    while len(rows) < n:
+        now, who = heapq.heappop(asks)
+        start = max(now, free)
+        while ends and ends[0] <= start:
+            heapq.heappop(ends)
+        while len(ends) >= slots:
+            start = max(start, heapq.heappop(ends))
+        inputs, out = int(rng.integers(900, 1500)), int(rng.integers(250, 550))
+        free = start + inputs * 6e-5 * float(rng.normal(1, 0.04))
+        rows.append(plant.row(now, inputs, out, free + 0.06 - now))
+        heapq.heappush(ends, now + rows[-1]["latency_ms"] / 1e3)
+        heapq.heappush(asks, (now + rows[-1]["latency_ms"] / 1e3 + 0.005, who))
+    return sorted(rows, key=lambda r: r["timestamp"])[: n // 2]
+
+
+@pytest.mark.parametrize("clients", [36, 90])
+def test_slots_are_seen_through_the_prefill_that_follows(tmp_path: Path, clients: int) -> None:
+    """A slot is taken one prefill and a constant before the first token, when others end often."""
+    found = verdict(tmp_path, closed(np.random.default_rng(2), 800, 24, clients))
+    assert found.verdict.primary_cause == "decode_contention"
+    assert found.verdict.confidence >= 0.8
+    cause = next(f for f in found.causes if f.id == "queueing_saturation")
+    assert cause.status in ("ruled_out", "minor")
+    more = next(r for r in found.remedies if r.id == "more_seqs")
+    assert (more.gain_share or 0.0) > 0.3
+
+
+def test_a_lane_of_prefill_with_free_slots_is_a_queue(tmp_path: Path) -> None:
+    """The neighbour: the same clients, but slots for all of them, and prefill is what is short."""
+    rows = closed(np.random.default_rng(3), 800, 1000, 90)
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "queueing_saturation"
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_wait_falls_between_no_two_causes(tmp_path: Path, held: bool) -> None:
+    """What is taken off queueing for decoding is queueing's again where decoding is ruled out."""
+    path = written(tmp_path, closed(np.random.default_rng(2), 800, 24, 36))
+    e = examine(ttftdoctor.read(path)).evidence
+    assert e.wait is not None
+    wait = e.wait if held else replace(e.wait, slots_held=False, follows_decoding=0.3)
+    e = replace(e, wait=wait)
+    judge = {c.id: c.judge for c in causes()}
+    queueing = judge["queueing_saturation"](e).seconds or 0.0
+    decoding = judge["decode_contention"](e)
+    believed = (decoding.seconds or 0.0) if decoding.strength >= 0.4 else 0.0
+    assert queueing + believed == pytest.approx(wait.mean, rel=0.02)
+    assert (believed > 0) is held

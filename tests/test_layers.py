@@ -36,8 +36,9 @@ FLOORS = (
     "prefixes.document gate.rules gate.metrics gate.words",
     "measure.caches prefixes.kinds prefixes.texts prefixes.words gate.reports gate.policy reading "
     "spans manual pages pages.markup",
-    "experiment lost_reuse splitting verdict measure.links contrasts.select prefixes.pairs prefixes.stuck "
-    "sglang manual.terminal outputs.csv_tables outputs.openmetrics pages.figures pages.heading",
+    "experiment lost_reuse splitting verdict measure.links contrasts.select prefixes.pairs "
+    "prefixes.stuck sglang manual.terminal outputs.csv_tables outputs.openmetrics "
+    "pages.figures pages.heading contention",
     "measure.rows simulator.workload prefixes.sections prefixes.breakers pages.shell pages.proof "
     "pages.intervals pages.turns pages.tokens pages.ledger pages.load pages.gains pages.waste",
     "measure.load measure.onset measure.stamps simulator.server simulator.treat prefixes.charts "
@@ -209,7 +210,14 @@ def test_a_report_knows_no_cause_and_no_remedy() -> None:
     for module in FILES:
         if module.split(".")[0] == "report":
             known = {name.split(".")[0] for name in reached(module)}
-            assert not known & {"causes", "remedies", "lost_reuse", "verdict", "catalog"}, module
+            assert not known & {
+                "causes",
+                "remedies",
+                "lost_reuse",
+                "contention",
+                "verdict",
+                "catalog",
+            }, module
 
 
 def test_judgement_never_sees_a_frame() -> None:

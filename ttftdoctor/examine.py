@@ -109,7 +109,7 @@ def _examine(
     tables = beside.submit(carry(splits.split), rows)
     contrast, extra = signs.contrast_of(rows, counted)
     contrast, extra, artifact = _no_path(rows, contrast, extra, artifact)
-    slots = slots_of(rows, counted)
+    slots = slots_of(rows)
     artifact = replace(artifact, gate=gate_of(rows, slots))
     # A constant that one path pays is taken out before the line is fitted, and put back as such.
     # So are steps that decode for others; who found all slots taken waited for somebody.

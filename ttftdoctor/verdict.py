@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ttftdoctor.causes import Cause, Judgement
+from ttftdoctor.causes import BELIEVED, Cause, Judgement
 from ttftdoctor.diagnosis import Amplifier, Experiment, Finding, Status, Verdict
 from ttftdoctor.evidence import Evidence, Scoped
 from ttftdoctor.language import spoken, tr
@@ -25,8 +25,6 @@ MINOR_SHARE = 0.02
 NOTICED_S = 0.08
 #: ... and for rare but long delays (starts, retries) this long on average.
 RARE_S = 0.03
-#: Under this strength a cause is not believed to be at work.
-BELIEVED = 0.4
 #: Prompts up to so many tokens are quick to compute, repeated or not.
 LONG_PROMPT = 1500
 #: So sure at most that work is new, or all is well, where prompts are of unknown ancestry.

@@ -21,6 +21,8 @@ from ttftdoctor.evidence import Evidence
 from ttftdoctor.language import tr
 from ttftdoctor.units import seconds
 
+#: Under this strength a cause is not believed to be at work.
+BELIEVED = 0.4
 #: So much of TTFT outside of the engine is worth a word.
 ELSEWHERE = 0.25
 

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, lacking, say
+from ttftdoctor.contention import CROWDED, FEW_SLOTS, crowded, strength
 from ttftdoctor.diagnosis import Experiment, Statement
 from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.language import mark, tr
 from ttftdoctor.units import count, milliseconds, seconds, share
-
-#: A step that decodes for others is contention when this part of it grows with their number.
-CROWDED = 0.3
-#: Up to so many slots, a limit of the client's may be what is seen.
-FEW_SLOTS = 8
-
-#: A server that prefills for less than this part of the time has nobody waiting for prefill.
-HARDLY_BUSY = 0.1
 
 
 def judge(e: Evidence) -> Judgement:
@@ -52,43 +45,17 @@ def judge(e: Evidence) -> Judgement:
         )
         evidence.append(say(text))
     return Judgement(
-        strength=_strength(w) if part > 0 else 0.1, seconds=part, evidence=tuple(evidence),
+        strength=strength(w) if part > 0 else 0.1, seconds=part, evidence=tuple(evidence),
         against=_against(w),
         needs=("queue_us",) if w.slots_held and w.logged_mean is None else (),
     )  # fmt: skip
 
 
-def _strength(w: Wait) -> float:
-    """How sure it is that decoding is what is waited for."""
-    if w.slots_held and w.after_end is not None:
-        sure = 0.6 + 0.3 * (1 - w.after_end / 0.25) + 0.1 * w.slots_capped
-        # Without the engine's queue time, few slots and a gate before the server look the same.
-        return min(sure, 0.92 if w.logged_mean is not None or w.slots_most > FEW_SLOTS else 0.72)
-    crowded = _crowded(w)
-    if crowded is not None and w.steps_mean >= 0.5 * w.decoding_mean:
-        return 0.3 + 0.6 * min(crowded / (2 * CROWDED), 1.0)
-    ahead = (w.follows_decoding or 0.0) - (w.follows_backlog or 0.0)
-    follows = w.follows_decoding or 0.0
-    idle = w.utilisation is not None and w.utilisation < HARDLY_BUSY
-    if idle and ahead > 0.1 and follows > 0.85:
-        return 0.85  # a server that hardly prefills has no queue of prefill
-    if ahead > 0.1 and follows > 0.6 and w.steps_mean < 0.5 * w.decoding_mean:
-        return min(0.5 + 0.3 * ahead, 0.75)
-    return 0.3
-
-
-def _crowded(w: Wait) -> float | None:
-    """The part of a step's time that grows with the number of those who share it."""
-    if w.step_s is None or w.step_alone_s is None or w.step_s <= 0:
-        return None
-    return 1 - w.step_alone_s / w.step_s
-
-
 def _against(w: Wait) -> str:
     if w.decoding_mean <= 0:
         return tr("TTFT does not follow the number of requests decoding")
-    crowded = _crowded(w)
-    if crowded is not None and crowded < CROWDED and not w.slots_held:
+    part = crowded(w)
+    if part is not None and part < CROWDED and not w.slots_held:
         return tr("steps hardly slow down with the number of requests decoding")
     return tr("first tokens do not come with the ends of other requests")
 

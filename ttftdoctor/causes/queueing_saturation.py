@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ttftdoctor.causes import Cause, Judgement, Step, elsewhere, lacking, say, unlogged
+from ttftdoctor.contention import at_work
 from ttftdoctor.diagnosis import Experiment
 from ttftdoctor.evidence import Evidence, Wait
 from ttftdoctor.language import mark, tr
@@ -66,16 +67,28 @@ def judge(e: Evidence) -> Judgement:
     strength = 0.2 + 0.7 * min(max(follows, 0.0) / 0.5, 1.0)
     if w.logged_mean and w.logged_mean >= 0.3 * max(w.mean, 1e-9):
         strength = max(strength, 0.9)
-    decoding = w.decoding_mean
+    # What decoding is not believed to hold up is a wait all the same, but for steps shared with it.
+    decoding = w.decoding_mean if at_work(e) else w.steps_mean
     amplified = w.behind_repeated if e.prefill_repeated_s > 0 else 0.0
     root = w.mean - decoding - amplified - w.behind_change
     return Judgement(
         strength=strength, seconds=max(root, 0.0), interval=_part(w, root),
         evidence=tuple(evidence), amplified=amplified,
-        against="" if w.mean > 0 else tr("no wait is found: TTFT does not follow the work ahead"),
+        against=_against(e, w, root),
         growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
                            ("queue_behind_new", "queue_other")) if e.growth_accounts else None,
     )  # fmt: skip
+
+
+def _against(e: Evidence, w: Wait, root: float) -> str:
+    if w.mean <= 0:
+        return tr("no wait is found: TTFT does not follow the work ahead")
+    if at_work(e) and root < 0.5 * w.mean:
+        return tr(
+            "of a wait of {wait}, {decoding} is for slots and steps that decoding holds",
+            wait=seconds(w.mean), decoding=seconds(w.decoding_mean),
+        )  # fmt: skip
+    return ""
 
 
 def _part(w: Wait, root: float) -> tuple[float, float] | None:

@@ -34,6 +34,9 @@ MORE = 1.3
 #: What the server's own times may be off by: a part, and seconds.
 OFF, OFF_S = 1.1, 0.02
 
+#: With all slots taken, prefill is what is waited for when it takes this part of the wait.
+AHEAD = 0.85
+
 #: Steps that decode for others are the rule when they make up this part of such waiting.
 STEPS_FROM = 0.3
 
@@ -112,6 +115,9 @@ def split(
     most = 0.0 if per_backlog is None else max(SLACK * min(per_backlog, MOST_PER_BACKLOG), 1.0)
     # Where a slot is what is waited for, the work ahead takes no longer than it takes.
     behind = np.minimum(spare, min(most, 1.0) * backlog if held else most * backlog)
+    if slots is not None and held and behind[slots.full].sum() < AHEAD * spare[slots.full].sum():
+        # Prefill that is done while all slots are taken holds nobody up: not it is waited for.
+        behind = np.where(slots.full, 0.0, behind)
     spare = spare - behind
     steps = np.minimum(spare, shared)
     spare = spare - steps

@@ -269,7 +269,11 @@ def fit_line(
         if not sure or part < 0.02 * max(whole, 1e-9):
             del names[at], columns[at]
     coef, draws, residual = fit(tau, resamples)
-    if lonely and _told_by_few(u, ttft, np.column_stack(columns) @ coef, coef[0], tau, scale):
+    if lonely:
+        told = not _told_by_few(u, ttft, np.column_stack(columns) @ coef, coef[0], tau, scale)
+    else:  # a slope among waits that may as well be none is none
+        told = len(draws) < 20 or float(np.quantile(draws[:, 1:].sum(axis=1), 0.05)) > 0
+    if not told:
         return _unmoved(ttft, tau, clusters, how, resamples)
     values = dict(zip(names, coef, strict=True))
     full = np.zeros((draws.shape[0], 4))
@@ -321,7 +325,7 @@ def _told_by_few(
 def _unmoved(
     ttft: Array, tau: float, clusters: NDArray[np.int64] | None, how: str, resamples: int
 ) -> Prefill:
-    """A constant alone: TTFT does not follow the few new tokens there are."""
+    """A constant alone: TTFT does not follow the new tokens."""
     fit = quantile_fit(
         np.ones((len(ttft), 1)), ttft, tau=tau, clusters=clusters, resamples=resamples
     )
@@ -332,10 +336,7 @@ def _unmoved(
     return Prefill(
         fixed=level, per_1k=0.0, per_1k_1k=0.0, per_1k_context=0.0, draws=draws,
         has_attention=False, has_context=False, separable=True, n=len(ttft),
-        method=tr(
-            "level of {requests}: new tokens are few and do not tell the requests apart",
-            requests=how,
-        ),
+        method=tr("level of {requests}: new tokens do not tell them apart", requests=how),
         noise_s=noise, noise_share=noise / max(level, 1e-9),
     )  # fmt: skip
 

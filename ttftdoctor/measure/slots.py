@@ -31,6 +31,11 @@ CHANCE = 0.35
 #: ... All slots are taken before and after a wait for one, in this part of them at least. (After
 #: a server has stood still first tokens and ends come together too, but it was not full.)
 CAPPED = 0.5
+#: ... give or take one, or this part of many.
+ABOUT = 0.05
+#: A slot is taken before the first token: at a server nobody's own prefill and constant take less
+#: than this part of the quickest TTFT there.
+QUICKEST = 0.8
 #: ... Waits for ends must make up this part of all the seconds to first tokens.
 HELD_SHARE = 0.25
 #: A request that finds others decoding waits for half a step and is decoded in one; more than
@@ -84,17 +89,17 @@ class Slots:
         return self.n >= FEWEST and self.after_end is not None and self.after_end > CHANCE
 
 
-def slots_of(rows: Rows, load: Load) -> Slots:
+def slots_of(rows: Rows) -> Slots:
     """Look whether first tokens come when other requests end, at the same server.
 
     Of a huge log the middle decides whether there is anything to look for.
     """
     at = _middle(rows)
     if at is not None:
-        probe = _slots(rows.take(at), part_of(load, at))
+        probe = _slots(rows.take(at))
         if not probe.held:
             return replace(probe, full=np.zeros(rows.n, dtype=bool))
-    return _slots(rows, load)
+    return _slots(rows)
 
 
 def _middle(rows: Rows) -> Index | None:
@@ -105,32 +110,37 @@ def _middle(rows: Rows) -> Index | None:
     return np.arange(first, first + MOST_ROWS)
 
 
-def _slots(rows: Rows, load: Load) -> Slots:
+def _slots(rows: Rows) -> Slots:
     ranks, spent, beside = [], [], []
     full = np.zeros(rows.n, dtype=bool)
     most = 0
     known = rows.measured & np.isfinite(rows.start) & np.isfinite(rows.e2e)
     for at in by_server(rows, known):
-        start, first = rows.start[at], rows.start[at] + rows.ttft[at]
+        start = rows.start[at]
+        own = QUICKEST * float(rows.ttft[at].min())
+        taken = start + rows.ttft[at] - own
         last = np.sort(start + np.maximum(rows.e2e[at], rows.ttft[at]))
-        firsts = np.sort(first)
-        decoding = np.searchsorted(firsts, first, "right") - np.searchsorted(last, first, "right")
-        there = int(decoding.max(initial=0))
+        since_when = np.sort(taken)
+        holders = _holders(since_when, last, taken)
+        # Who stands in line for a slot has taken those that are free for the moment.
+        ahead = _holders(np.sort(start), last, start) - 1
+        there = int(holders.max(initial=0))
         most = max(most, there)
-        full[at] = load.decoding[at] >= max(there, 1)
-        ended = np.searchsorted(last, first, "left") > np.searchsorted(last, start, "right")
+        full[at] = ahead >= max(there - int(ABOUT * there), 1)
+        ended = np.searchsorted(last, taken, "left") > np.searchsorted(last, start, "right")
         some = np.flatnonzero(ended)
         some = some[thin(len(some), LOOKED_AT)]
         if len(some) == 0:
             continue
         part = (np.arange(MOMENTS) + 0.5) / MOMENTS
-        moments = start[some, None] + rows.ttft[at][some, None] * part[None, :]
-        since, usual = _since_end(last, first[some]), _since_end(last, moments)
+        wait = rows.ttft[at][some] - own
+        moments = start[some, None] + wait[:, None] * part[None, :]
+        since, usual = _since_end(last, taken[some]), _since_end(last, moments)
         less = (usual < since[:, None]).mean(axis=1)
         ranks.append(less + 0.5 * (usual == since[:, None]).mean(axis=1))
-        spent.append(rows.ttft[at][some] * (ended.sum() / len(some)))
-        least = max(there - 1, 1)
-        beside.append((decoding[some] >= least) & (load.decoding[at[some]] >= least))
+        spent.append(wait * (ended.sum() / len(some)))
+        least = max(there - max(int(ABOUT * there), 1), 1)
+        beside.append((holders[some] >= least) & (ahead[some] >= least))
     if not ranks:
         return Slots(0, 0.0, None, most, 0.0, np.zeros(rows.n, dtype=bool))
     weight = np.concatenate(spent)
@@ -146,6 +156,12 @@ def _slots(rows: Rows, load: Load) -> Slots:
     if not found.held:
         return replace(found, full=np.zeros(rows.n, dtype=bool))
     return found
+
+
+def _holders(taken: Array, last: Array, moment: Array) -> Index:
+    """How many hold a slot at each moment; ``taken`` and ``last`` (sorted) are its two ends."""
+    held: Index = np.searchsorted(taken, moment, "right") - np.searchsorted(last, moment, "right")
+    return held
 
 
 def _since_end(last: Array, moment: Array) -> Array:
