@@ -11,6 +11,8 @@ from ttftdoctor.units import digits, seconds, share
 
 #: Waiting this many times the prefill ahead is not waiting for prefill alone.
 MORE_FROM = 5.0
+#: The wait is less likely the root by this part where all of it may be behind work done again.
+UNSURE = 0.3
 
 
 def judge(e: Evidence) -> Judgement:
@@ -70,10 +72,20 @@ def judge(e: Evidence) -> Judgement:
     # What decoding is not believed to hold up is a wait all the same, but for steps shared with it.
     decoding = w.decoding_mean if at_work(e) else w.steps_mean
     amplified = w.behind_repeated if e.prefill_repeated_s > 0 else 0.0
+    needs: tuple[str, ...] = ()
+    if amplified > 0 and e.reuse is None:
+        # No cause can be blamed for work of which it is unknown whether it was done again.
+        part, amplified, needs = amplified / w.mean, 0.0, ("cached_tokens",)
+        strength *= 1.0 - UNSURE * part
+        text = tr(
+            "whether what they wait behind was computed before and could have been cached, the "
+            "log does not tell: cached tokens would decide"
+        )
+        evidence.append(say(text, behind_repeated_share=part))
     root = w.mean - decoding - amplified - w.behind_change
     return Judgement(
         strength=strength, seconds=max(root, 0.0), interval=_part(w, root),
-        evidence=tuple(evidence), amplified=amplified,
+        evidence=tuple(evidence), amplified=amplified, needs=needs,
         against=_against(e, w, root),
         growth_seconds=sum(e.growth_accounts.get(a, 0.0) for a in
                            ("queue_behind_new", "queue_other")) if e.growth_accounts else None,

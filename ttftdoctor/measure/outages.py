@@ -153,7 +153,9 @@ def _starts(line: _Line, waits: Array) -> Iterator[tuple[float, bool]]:
         begin = max(finish - float(silence[end]), float(arrive[end]))
         lined, all_at_once = _lined(line, first, finish, longest)
         cleared = line.cleared(finish, float(late[end]))
-        crowd = all_at_once and excess[end] > max(1.0, 0.5 * silence[end])
+        # Prompts that are computed together get their tokens together, after the work of all.
+        beside = float(line.work[lined].sum() - line.work[end])
+        crowd = all_at_once and excess[end] - beside > max(1.0, 0.5 * silence[end])
         if not (crowd or cleared) or line.decoding(begin, finish):
             continue
         waited = np.clip(finish - np.maximum(arrive[lined], begin) - own[lined], 0, None)
