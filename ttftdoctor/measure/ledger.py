@@ -141,7 +141,14 @@ def split(
     by_chance = slots is not None and slots.by_chance
     if ahead > 0.1 and (follows_decoding or 0.0) > 0.6:
         by_chance = False  # no slots, but something that goes with those who decode
-    decoded = other if held else steps + _decoding(steps, taken, told, crowded, behind, by_chance)
+    laid = _decoding(steps, taken, told, crowded, behind, by_chance)
+    decoded = other if held else steps + laid
+    if not held and not laid.any():
+        # Prompts that share batches wait for each other, though not in the order in which they
+        # came: what goes with the crowd is a wait for the work ahead, where there is any.
+        most_ahead = SLACK * MOST_PER_BACKLOG * backlog
+        shared_ahead = np.minimum(crowded, np.clip(most_ahead - behind, 0.0, None))
+        behind, other = behind + shared_ahead, other - shared_ahead
     inside = inside_of(rows)
     by_line = new + repeated
     own = within_prefill(rows, by_line)

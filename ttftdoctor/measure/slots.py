@@ -33,8 +33,8 @@ CHANCE = 0.35
 CAPPED = 0.5
 #: ... give or take one, or this part of many.
 ABOUT = 0.05
-#: A slot is taken before the first token: at a server nobody's own prefill and constant take less
-#: than this part of the quickest TTFT there.
+#: A slot is taken before the first token: nobody's own prefill takes less than what the quickest
+#: request of the server took, of which this part is looked at.
 QUICKEST = 0.8
 #: ... Waits for ends must make up this part of all the seconds to first tokens.
 HELD_SHARE = 0.25
@@ -96,10 +96,20 @@ def slots_of(rows: Rows) -> Slots:
     """
     at = _middle(rows)
     if at is not None:
-        probe = _slots(rows.take(at))
+        probe = _closer(rows.take(at))
         if not probe.held:
             return replace(probe, full=np.zeros(rows.n, dtype=bool))
-    return _slots(rows)
+    return _closer(rows)
+
+
+def _closer(rows: Rows) -> Slots:
+    """Slots that are taken just before the first token, or one quickest TTFT before it.
+
+    What makes up that TTFT is not known: prefill comes after the slot was taken, but of two times
+    that a client sees, both are late by the way back. What lies closer to the ends is right.
+    """
+    found = [_slots(rows, part) for part in (0.0, QUICKEST)]
+    return min(found, key=lambda one: 1.0 if one.after_end is None else one.after_end)
 
 
 def _middle(rows: Rows) -> Index | None:
@@ -110,14 +120,15 @@ def _middle(rows: Rows) -> Index | None:
     return np.arange(first, first + MOST_ROWS)
 
 
-def _slots(rows: Rows) -> Slots:
+def _slots(rows: Rows, part: float) -> Slots:
+    """Slots taken such a part of its server's quickest TTFT before each first token."""
     ranks, spent, beside = [], [], []
     full = np.zeros(rows.n, dtype=bool)
     most = 0
     known = rows.measured & np.isfinite(rows.start) & np.isfinite(rows.e2e)
     for at in by_server(rows, known):
         start = rows.start[at]
-        own = QUICKEST * float(rows.ttft[at].min())
+        own = part * float(rows.ttft[at].min())
         taken = start + rows.ttft[at] - own
         last = np.sort(start + np.maximum(rows.e2e[at], rows.ttft[at]))
         since_when = np.sort(taken)
@@ -132,9 +143,9 @@ def _slots(rows: Rows) -> Slots:
         some = some[thin(len(some), LOOKED_AT)]
         if len(some) == 0:
             continue
-        part = (np.arange(MOMENTS) + 0.5) / MOMENTS
+        places = (np.arange(MOMENTS) + 0.5) / MOMENTS
         wait = rows.ttft[at][some] - own
-        moments = start[some, None] + wait[:, None] * part[None, :]
+        moments = start[some, None] + wait[:, None] * places[None, :]
         since, usual = _since_end(last, taken[some]), _since_end(last, moments)
         less = (usual < since[:, None]).mean(axis=1)
         ranks.append(less + 0.5 * (usual == since[:, None]).mean(axis=1))
