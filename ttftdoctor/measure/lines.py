@@ -269,11 +269,7 @@ def fit_line(
         if not sure or part < 0.02 * max(whole, 1e-9):
             del names[at], columns[at]
     coef, draws, residual = fit(tau, resamples)
-    if lonely:
-        told = not _told_by_few(u, ttft, np.column_stack(columns) @ coef, coef[0], tau, scale)
-    else:  # a slope among waits that may as well be none is none
-        told = len(draws) < 20 or float(np.quantile(draws[:, 1:].sum(axis=1), 0.05)) > 0
-    if not told:
+    if lonely and _told_by_few(u, ttft, np.column_stack(columns) @ coef, coef[0], tau, scale):
         return _unmoved(ttft, tau, clusters, how, resamples)
     values = dict(zip(names, coef, strict=True))
     full = np.zeros((draws.shape[0], 4))
