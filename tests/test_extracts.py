@@ -37,6 +37,7 @@ from ttftdoctor.extracts.tally import (
 )
 from ttftdoctor.intake import read_log
 from ttftdoctor.measure.rows import Around, prepare
+from ttftdoctor.measure.turns import SIDE_CALLS
 from ttftdoctor.prices import Pricing
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
@@ -62,6 +63,20 @@ def some_rows() -> pl.DataFrame:
     )
 
 
+def with_side_calls(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same with short calls between the turns: after most turns one, after some a few."""
+    parts = [rows]
+    for k in range(1, 4):
+        calls = rows.filter(pl.int_range(pl.len()) * 7 % 5 >= k).with_columns(
+            pl.col("start") + k * 300_000,
+            pl.col("input_tokens") // (6 - k),
+            pl.lit(20, dtype=rows.schema["output_tokens"]).alias("output_tokens"),
+            pl.col(LINE) + k * 10**6,
+        )
+        parts.append(calls)
+    return pl.concat(parts)
+
+
 def small(rows: int) -> Budget:
     return Budget(ROOMY, most_rows=rows)
 
@@ -85,8 +100,9 @@ def facts_by_line(rows: pl.DataFrame) -> pl.DataFrame:
 @given(st.lists(st.integers(0, 60_000), max_size=6))
 def test_facts_do_not_depend_on_the_pieces(order_known: bool, cuts: list[int]) -> None:
     """However the rows of sessions are cut into pieces of their order."""
-    rows = some_rows()
+    rows = with_side_calls(some_rows())
     whole, _ = facts_of(rows, nothing_carried(), order_known)
+    assert not order_known or whole["passed_over"].max() >= 3
     by = ["start", "source", LINE] if order_known else ["source", LINE]
     rows = rows.sort(by, nulls_last=True)
     edges = sorted({0, rows.height, *(cut * rows.height // 60_000 for cut in cuts)})
@@ -97,8 +113,23 @@ def test_facts_do_not_depend_on_the_pieces(order_known: bool, cuts: list[int]) -
     assert facts_by_line(pl.concat(parts)).equals(facts_by_line(whole), null_equal=True)
 
 
-def test_facts_are_what_the_whole_log_shows() -> None:
+def test_little_is_carried() -> None:
+    """One row of a session without side calls; of others as many as a turn may pass over."""
+    _, carry = facts_of(REQUESTS, nothing_carried(), True)
+    assert carry.height == REQUESTS["session_id"].n_unique()
+    rows = with_side_calls(REQUESTS)
+    _, carry = facts_of(rows, nothing_carried(), True)
+    most = carry.group_by("session_id").len()["len"]
+    assert 1 < most.max() <= SIDE_CALLS + 1
+    assert len(most) == REQUESTS["session_id"].n_unique()
+    _, again = facts_of(rows.clear(), carry, True)
+    assert again.equals(carry)
+
+
+@pytest.mark.parametrize("calls", [False, True])
+def test_facts_are_what_the_whole_log_shows(calls: bool) -> None:
     rows = some_rows().filter(pl.col("start").is_not_null())
+    rows = with_side_calls(rows) if calls else rows
     with_facts, _ = facts_of(rows, nothing_carried(), True)
     whole, part = prepare(rows), prepare(with_facts, Around(0.0))
     assert (whole.line == part.line).all()

@@ -45,6 +45,7 @@ from ttftdoctor.extracts.chosen import (
 from ttftdoctor.extracts.facts import nothing_carried
 from ttftdoctor.intake import Log, read_log
 from ttftdoctor.mapping.manner import reading_as
+from ttftdoctor.measure.rows import prepare
 from ttftdoctor.remedies import Settings
 from ttftdoctor.study import study
 from ttftdoctor.table import LINE
@@ -78,6 +79,7 @@ def row(n: int, draw: random.Random, **kind: Any) -> dict[str, Any]:
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
     "growing": {"growing": True},
+    "side_calls": {"growing": True, "calls": True, "without": ["cached_tokens"]},
     "no_cache": {"without": ["cached_tokens"]},
     "few_cached": {"part": ("cached_tokens", 0.3)},
     "turns": {"turns": 0},
@@ -103,6 +105,9 @@ def rows_of(kind: dict[str, Any], many: int = 500) -> list[dict[str, Any]]:
             one["start_time"] = stamp(400 * n)
             one["prompt_tokens"] = 200 * (n // 40 + 1)
             one["cached_tokens"] = draw.choice([0, 100, None])
+            if kind.get("calls"):  # every other request is a short one, and no turn
+                turn = 2000 + 300 * (n // 40)
+                one["prompt_tokens"] = draw.randint(50, 900) if n // 40 % 2 else turn
         else:
             one["cached_tokens"] = draw.randint(0, one["prompt_tokens"] or 0)
         if "turns" in kind:
@@ -237,6 +242,17 @@ def learned_of(log: Log) -> tuple[pl.DataFrame, Rule]:
     return rows, valued(rule, [values])
 
 
+@pytest.mark.parametrize("kind", ["plain", "growing", "side_calls", "no_cache", "turns"])
+def test_how_repeated_tokens_are_known_is_that_of_all_rows_at_hand(
+    kind: str, logs: dict[str, tuple[str, str]]
+) -> None:
+    log = read_log(list(logs[kind]))
+    _, rule = learned_of(log)
+    assert rule.sessions
+    assert rule.reuse == prepare(log.requests).reuse_grade
+    assert kind != "side_calls" or rule.reuse == "inferred"
+
+
 def as_data(report: Report) -> tuple[Any, ...]:
     account = report.account
     return (
@@ -246,7 +262,7 @@ def as_data(report: Report) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["plain", "turns", "growing", "never_set"])
+@pytest.mark.parametrize("kind", ["plain", "turns", "growing", "side_calls", "never_set"])
 @settings(max_examples=5, deadline=None)
 @given(hands=st.lists(st.integers(0, 3), min_size=1, max_size=20),
        cuts=st.lists(st.integers(0, 200_000), max_size=3))  # fmt: skip

@@ -809,3 +809,80 @@ def test_a_wait_falls_between_no_two_causes(tmp_path: Path, held: bool) -> None:
     believed = (decoding.seconds or 0.0) if decoding.strength >= 0.4 else 0.0
     assert queueing + believed == pytest.approx(wait.mean, rel=0.02)
     assert (believed > 0) is held
+
+
+def with_side_calls(rng: Rng, rows: list[Row], share: float, model: str | None) -> list[Row]:
+    """The same log, and short calls under the same sessions beside this ``share`` of its turns."""
+    called = []
+    for r in rows:
+        del r["turn"]
+        if model is not None:
+            r["model"] = "large"
+        if rng.random() < share:
+            n = int(rng.integers(150, 900))
+            start = r["timestamp"] - plant.EPOCH_S + float(rng.uniform(0.5, 3))
+            call = plant.row(start, n, int(rng.integers(10, 60)), 0.06 + 0.02 * n / 1e3)
+            called.append(call | {"session_id": r["session_id"], "cached_tokens": 0})
+            if model is not None:
+                called[-1]["model"] = model
+    return sorted([*rows, *called], key=lambda r: r["timestamp"])
+
+
+def long_chat(rng: Rng, cached: Callable[[int], int]) -> list[Row]:
+    """Quiet sessions behind a system prompt of 6,000 tokens; ``cached`` of a history of so many."""
+    rows = chat(rng, lambda s, turn, history: 0, sessions=20)
+    history: dict[str, int] = {}
+    for r in rows:
+        r["prompt_tokens"] += 6000
+        r["cached_tokens"] = cached(history.get(r["session_id"], 6000))
+        plant.slower(r, 0.1 * (6000 - r["cached_tokens"]) / 1e3)
+        history[r["session_id"]] = r["prompt_tokens"] + r["completion_tokens"]
+    return rows
+
+
+@pytest.mark.parametrize("share", [0.6, 1.0])
+@pytest.mark.parametrize("model", [None, "small"])
+def test_side_calls_do_not_hide_a_prompt_that_changes(
+    tmp_path: Path, share: float, model: str | None
+) -> None:
+    """Titles and suggestions of 150 to 900 tokens come between turns, under the same session."""
+    rng = np.random.default_rng(31)
+    rows = long_chat(rng, lambda history: 4608)
+    alone = verdict(tmp_path, [{**r} for r in rows])
+    found = verdict(tmp_path, with_side_calls(rng, rows, share, model))
+    assert found.verdict.primary_cause == "cache_busting_prefix"
+    one, other = alone.repeated_prefix, found.repeated_prefix
+    assert other.recomputed_tokens == pytest.approx(one.recomputed_tokens, rel=0.02)
+
+
+def test_side_calls_do_not_hide_that_nothing_is_reused(tmp_path: Path) -> None:
+    """Every second request is a side call, and the log has no cached tokens."""
+    rng = np.random.default_rng(32)
+    rows = with_side_calls(rng, long_chat(rng, lambda history: 0), 1.0, None)
+    for r in rows:
+        del r["cached_tokens"]
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause == "repeated_prefix_no_reuse"
+    assert found.repeated_prefix.grade == "inferred"
+
+
+def test_side_calls_beside_a_cache_that_works_are_no_fault_of_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(33)
+    rows = long_chat(rng, lambda history: history)
+    found = verdict(tmp_path, with_side_calls(rng, rows, 1.0, None))
+    assert found.repeated_prefix.recomputed_share < 0.1
+    assert found.verdict.primary_cause in ("healthy", "organic_long_input", "fixed_overhead")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_kinds_of_requests_under_one_id_are_no_turns(tmp_path: Path, seed: int) -> None:
+    """Long ones come back to their length behind short ones, and repeat nothing all the same."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(240):
+        n = int(rng.normal(9000, 1200) if rng.random() < 0.6 else rng.integers(200, 900))
+        ttft = 0.1 + 0.1 * n / 1e3 + float(rng.normal(0, 0.003))
+        rows.append(plant.row(5.0 * i, n, 50, ttft, session_id=f"user{i % 6}"))
+    found = verdict(tmp_path, rows)
+    assert found.verdict.primary_cause != "repeated_prefix_no_reuse"
+    assert not found.repeated_prefix.recomputed_tokens

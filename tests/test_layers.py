@@ -25,7 +25,7 @@ PACKAGE = Path(ttftdoctor.__file__).parent
 FLOORS = (
     "language",
     "errors version units stats sources.wrappings treatment table chains rendering prefixes "
-    "prefixes.records measure measure.kernels mapping.fields switches outputs",
+    "prefixes.records measure measure.kernels measure.turns mapping.fields switches outputs",
     "diagnosis intake.layers sources.addresses zones averages",
     "sources.piles sources.stores sources.web sources.databases sources.sqlite_rows "
     "sources.archives local_time",

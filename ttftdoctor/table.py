@@ -77,13 +77,15 @@ COVERED: Final = 0.5
 MOST_SINGLE: Final = 0.9
 
 #: What a row owes to the turn before it, for rows whose sessions are not all there: place in the
-#: session from 1; input, output (0 if unknown), end and replica of the previous request.
+#: session from 1; input, output (0 if unknown), end and replica of the request that it goes on
+#: from; and how many of the session are between the two.
 FACTS: Final[dict[str, Any]] = {
     "place_in_session": pl.Int64,
     "before_input": pl.Int64,
     "before_output": pl.Int64,
     "before_end": pl.Int64,
     "before_replica": pl.String,
+    "passed_over": pl.Int64,
 }
 
 #: What a prompt owes to all those before it, for rows that are not all there: its first block, and

@@ -59,6 +59,7 @@ from ttftdoctor.intake import Log
 from ttftdoctor.language import tr
 from ttftdoctor.mapping.manner import manner, reading_as
 from ttftdoctor.measure.rows import MOST_SERVERS, Array, Index, history, prepare
+from ttftdoctor.measure.turns import grows, growth
 from ttftdoctor.table import COVERED, FACTS, LINE, MOST_SINGLE, REJECT, SCHEMA
 
 #: Columns that follow from all rows that were in flight at the time, and from the sessions where
@@ -68,8 +69,6 @@ OF_SESSIONS = ("turn", "gap", "moved", "repeated", "recomputed")
 OF_CONTENT = ("repeated", "recomputed")
 
 DAY_US = 86_400_000_000
-#: Fewer pairs of turns than this do not tell whether inputs grow.
-FEW_PAIRS = 8
 _PERCENTILE = re.compile(r"\bp(\d+(?:\.\d+)?)\b|\bmedian\b")
 #: Percentiles that are closer together than this part of a per cent are not told apart.
 CLOSEST = 0.01
@@ -86,7 +85,7 @@ Turns = Literal["told", "filled", "placed", "logged"]
 class Learned:
     """What rows are like, by one clock: those that can be used, and those that failed.
 
-    ``sums``: sessions, those of more than one request, and pairs of turns one after the other.
+    ``sums``: sessions, those of more than one request, and those of :func:`growth`.
     """
 
     used: Survey
@@ -112,12 +111,11 @@ def learn(rows: pl.DataFrame, carry: pl.DataFrame, clock: Clock) -> tuple[Learne
     good, failed = _timed(rows, clock)
     good, carry = facts_of(good, carry, clock.order_known)
     place = pl.col("place_in_session")
-    grown = pl.col("input_tokens") > pl.col("before_input")
-    cached = grown.is_not_null() & (pl.col("cached_tokens") > 64)
-    sums = good.select(
-        sessions=(place == 1).sum(), several=(place == 2).sum(), pairs=grown.count(),
-        grown=grown.sum(), cached=cached.sum(),
-    ).row(0, named=True)  # fmt: skip
+    sums = (
+        good.rename({"before_input": "previous_input"})
+        .select(sessions=(place == 1).sum(), several=(place == 2).sum(), **growth())
+        .row(0, named=True)
+    )
     usable = failed.with_columns(pl.lit(None, dtype=pl.String).alias(REJECT))
     return Learned(
         survey_of(good), survey_of(usable), {name: int(n or 0) for name, n in sums.items()}
@@ -215,8 +213,6 @@ def rule_of(
     numbered = used.known.get("turn", 0) > 0
     covered = used.covered("session_id")
     sessions = covered and (share <= MOST_SINGLE or numbered)
-    pairs = sums.get("pairs", 0) if sessions else 0
-    grows = pairs < FEW_PAIRS or sums["grown"] / pairs >= 0.6 or sums["cached"] / pairs >= 0.1
     shift = (1 if used.least_turn == 0 else 0) if used.covered("turn") else None
     side = _side(used)
     rule = Rule(
@@ -232,7 +228,7 @@ def rule_of(
         unlinked=not sessions
         and (content or (not numbered and used.covered("input_tokens"))),
         shift=shift,
-        reuse="none" if not grows else "reported" if side.cached
+        reuse="none" if sessions and not grows(sums) else "reported" if side.cached
         else "inferred" if sessions else "none",
         by_replica=used.covered("replica"),
         few_ids=not numbered and not covered and single <= MOST_SINGLE * names,

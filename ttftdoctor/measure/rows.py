@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ttftdoctor.language import tr
 from ttftdoctor.measure import links
+from ttftdoctor.measure.turns import grows, growth, steps_back
 from ttftdoctor.stats import in_order, or_zero
 from ttftdoctor.table import COVERED, FACTS, MOST_SINGLE, PROMPT_FACTS, SCOPE_COLUMNS, ended_at
 
@@ -394,13 +395,15 @@ def _sessions(
 def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     """Fill ``turn``: as logged, from 1; else the place in the session by start.
 
-    Adds ``before``, the row of the previous request of the session: the place decides which that
-    is, even where turns are logged.
+    Adds ``before``, the row of the request that each goes on from (the place decides which that
+    is, even where turns are logged), and ``passed_over``, how many are between.
     """
-    place, before = _places(frame["session"].fill_null(-1).to_numpy())
-    if "place_in_session" in frame.columns:
+    if "place_in_session" in frame.columns:  # all is known of rows that may not be there
         place = frame["place_in_session"].fill_null(-1).to_numpy()
-    frame = frame.with_columns(_or_null("before", before))
+    else:
+        session = frame["session"].fill_null(-1).to_numpy()
+        place, before, over = _places(session, _floats(frame, "input_tokens"))
+        frame = frame.with_columns(_or_null("before", before), pl.Series("passed_over", over))
     if "headless" in frame.columns:
         turn = pl.when(~pl.col("headless")).then(_or_null("turn", place))
         return frame.with_columns(turn.alias("turn"))
@@ -412,25 +415,30 @@ def _turns(frame: pl.DataFrame, notes: list[str]) -> pl.DataFrame:
     return frame.with_columns(pl.col("turn").cast(pl.Int64) + shift)
 
 
-def _places(session: Index) -> tuple[Index, Index]:
-    """Place of each row in its session, from 1, and the row before it; -1 where there is none."""
+def _places(session: Index, inputs: Array) -> tuple[Index, Index, Index]:
+    """Place of each row in its session, from 1, and the row that it goes on from; -1 for none.
+
+    And how many rows it passes over for that.
+    """
     n = len(session)
     order = in_order(session)
+    order = order[int(np.count_nonzero(session < 0)) :]
     ordered = session[order]
-    new = np.ones(n, dtype=bool)
+    new = np.ones(len(order), dtype=bool)
     new[1:] = ordered[1:] != ordered[:-1]
     first = np.flatnonzero(new)
-    inside = ordered >= 0
-    place, before = np.full(n, -1), np.full(n, -1)
-    counted = np.arange(1, n + 1) - np.repeat(first, np.diff(np.append(first, n)))
-    place[order[inside]] = counted[inside]
-    later = np.flatnonzero(inside & ~new)
-    before[order[later]] = order[later - 1]
-    return place, before
+    nth = np.arange(1, len(order) + 1) - np.repeat(first, np.diff(np.append(first, len(order))))
+    back = steps_back(nth, inputs[order])
+    place, before, over = np.full(n, -1), np.full(n, -1), np.zeros(n, dtype=np.int64)
+    place[order] = nth
+    later = np.flatnonzero(~new)
+    before[order[later]] = order[later - back[later]]
+    over[order[later]] = back[later] - 1
+    return place, before, over
 
 
 def _previous(frame: pl.DataFrame) -> pl.DataFrame:
-    """Add the previous request of the session: its input, output, end and replica."""
+    """Add what is known of the request that each goes on from: input, output, end and replica."""
     if "place_in_session" in frame.columns:
         return frame.with_columns(
             pl.col("before_input").alias("previous_input"),
@@ -482,7 +490,7 @@ def _repeated(
         and _covered(frame, "seen_tokens")
         and frame["block_tokens"].null_count() < frame.height
     )
-    if not by_content and not _grows(frame):
+    if not by_content and not grows(frame.select(**growth()).row(0, named=True)):
         nothing = (
             pl.min_horizontal(cached, total)
             if _covered(frame, "cached_tokens")
@@ -583,21 +591,6 @@ def is_torn(history: pl.Expr, known: pl.Expr) -> pl.Expr:
         & (history - known > pl.max_horizontal(128, "block_tokens"))
     )
     return torn.fill_null(False)
-
-
-def _grows(frame: pl.DataFrame) -> bool:
-    """Whether later inputs are longer than earlier ones of their session, as histories are.
-
-    Session ids that are one for all, or drawn at random, name no conversations. Cached tokens in
-    the log vouch for them all the same.
-    """
-    pairs = frame.select(
-        (pl.col("input_tokens") > pl.col("previous_input")).alias("grown"),
-        (pl.col("cached_tokens").fill_null(0) > 64).alias("cached"),
-    ).drop_nulls("grown")
-    if pairs.height < 8:
-        return True
-    return bool(pairs["grown"].mean() >= 0.6 or pairs["cached"].mean() >= 0.1)  # type: ignore[operator]
 
 
 def _seconds(frame: pl.DataFrame, column: str) -> Array:
