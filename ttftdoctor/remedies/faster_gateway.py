@@ -1,4 +1,4 @@
-"""Remove the constant."""
+"""Remove the constant, or mend the slow path."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def fits(evidence: Evidence) -> bool:
 REMEDY = Remedy(
     id="faster_gateway",
     order=120,
-    title=mark("Remove the constant"),
+    title=mark("Remove the constant, or mend the slow path"),
     treat=treat,
     assumptions=(mark("the slow path costs what the fast one costs"),),
-    cost=mark("work on the gateway or network"),
+    cost=mark("work on the gateway, the network or the slow replica"),
     helps=("fixed_overhead",),
     acts_on=("fixed",),
     always=False,
