@@ -74,12 +74,12 @@ task.n_tokens = 9
 def test_g3_adds_the_wait_before_the_slot(tmp_path: Path) -> None:
     log = read(write(tmp_path, G3))
     assert rows(log, "request_id", "line", "start", "queue_us", "prefill_us", "ttft_us") == [
-        ("0", 6, 42_100_000, 1_900, 4_200_110, 4_202_010),
-        ("7", 14, 42_500_000, 5_303_000, 10_000, 5_313_000),
+        ("0", 6, 42_100_000, 1_950, 4_200_110, 4_202_060),
+        ("7", 14, 42_500_000, 5_303_010, 10_000, 5_313_010),
     ]
     assert rows(log, "input_tokens", "cached_tokens", "output_tokens", "decode_us", "e2e_us") == [
-        (4200, 2800, 51, 1_500_000, 5_702_010),
-        (9, 8, 1, 0, 5_313_000),
+        (4200, 2800, 51, 1_500_000, 5_702_060),
+        (9, 8, 1, 0, 5_313_010),
     ]
     assert (
         rows(log, "model", "replica", "session_id", "vantage") == [("m", None, None, "server")] * 2
@@ -99,7 +99,7 @@ def test_a_request_that_gave_up_in_the_queue_does_not_shift_the_others(tmp_path:
         first, rest = G3.split("0.42.100.000", 1)
         text = first + lost + "0.42.100.000" + rest.replace("task 0 ", "task 3 ")
         log = read(write(tmp_path, text))
-        assert log.requests["queue_us"].to_list() == [1_900, 5_303_000]
+        assert log.requests["queue_us"].to_list() == [1_950, 5_303_010]
         assert log.inputs[0].rows_rejected == rejected
 
 
@@ -114,7 +114,7 @@ def test_a_task_without_an_arrival_is_set_aside(tmp_path: Path) -> None:
         for line in G3.split("model loaded\n")[1].splitlines()
     )
     log = read(write(tmp_path, head + first + idle + later))
-    assert log.requests["queue_us"].to_list() == [None, None, 1_900, 5_303_000]
+    assert log.requests["queue_us"].to_list() == [None, None, 1_950, 5_303_010]
     assert log.inputs[0].ttft_set_aside == {"arrival_unknown": 2}
 
 
