@@ -124,3 +124,53 @@ def test_a_stream_that_stands_still_with_its_server_is_no_sign_of_life(tmp_path:
     rows.append(plant.row(398.0, 2000, 200, 0.5))
     rows[-1]["latency_ms"] += 45e3
     assert diagnosis(tmp_path, rows).verdict.primary_cause == "cold_start"
+
+
+def restarted(seed: int) -> tuple[list[Row], float]:
+    """Chats on a server that prefills one prompt at a time and restarts twice, its caches empty.
+
+    And the mean seconds that requests waited behind history which was computed again for that.
+    """
+    rng = np.random.default_rng(seed)
+    turns = []
+    for chat in range(40):
+        now, history = float(rng.uniform(0, 900)), 1500
+        for turn in range(1, int(rng.integers(8, 16))):
+            new, outputs = int(rng.integers(80, 300)), int(rng.integers(20, 120))
+            turns.append((now, chat, turn, history + new, new, outputs))
+            history += new + outputs
+            now += 8 + outputs * 0.01 + float(rng.exponential(25))
+    turns.sort()
+    down = [(300.0, 320.0), (700.0, 720.0)]
+    free, born, rows, behind = 0.0, 0.0, [], []
+    held: dict[int, tuple[float, int]] = {}
+    filling: list[tuple[float, float]] = []  # when history was computed again, from and to
+    for now, chat, turn, inputs, new, outputs in turns:
+        begin = max(now, free)
+        for low, high in down:
+            if low <= begin < high:
+                begin, born = high, high
+        when, known = held.get(chat, (-1.0, 0))
+        kept = known if when >= born else 0
+        again = 0 if turn == 1 or kept else inputs - new
+        free = begin + 0.02 + 0.5 * (inputs - kept) / 1e3
+        behind.append(sum(max(min(b, begin) - max(a, now), 0.0) for a, b in filling[-60:]))
+        if again:
+            filling.append((free - 0.5 * again / 1e3, free))
+        held[chat] = free, inputs
+        more = {"session_id": f"c{chat}", "turn": turn, "cached_tokens": kept}
+        ttft = free - now + float(rng.exponential(0.004))
+        rows.append(plant.row(now, inputs, outputs, ttft, **more))
+    return rows, float(np.mean(behind))
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_waits_behind_emptied_caches_are_the_restarts(tmp_path: Path, seed: int) -> None:
+    rows, behind = restarted(seed)
+    found = diagnosis(tmp_path, rows)
+    assert found.verdict.primary_cause == "cold_start"
+    parts = found.ledger[0].accounts
+    seconds = cold(found).seconds
+    assert seconds is not None
+    own = parts["unexplained"] + parts["prefill_repeated"]  # waiting for it, and filling caches
+    assert own + 0.7 * behind <= seconds <= own + 1.7 * behind

@@ -183,7 +183,10 @@ def _examine(
     if cold is not None and cold.kind == "restart":
         # History computed again because the caches went with the server is the start's doing.
         emptied = np.where(starts.reset, or_zero(repeated_again), 0.0)
-        blamed["cold_start"] = blamed["cold_start"] + emptied
+        # ... and so is what others wait behind it, in proportion.
+        part = float(emptied.sum()) / max(float(np.nansum(repeated_again)), 1e-9)
+        behind = or_zero(ledger.accounts["queue_behind_repeated"]) * min(part, 1.0)
+        blamed["cold_start"] = blamed["cold_start"] + emptied + behind
         repeated_again = repeated_again - emptied
         counted_rows = np.isfinite(ledger.accounts["unexplained"])
         cold = replace(cold, seconds=float(blamed["cold_start"][counted_rows].mean()))

@@ -15,6 +15,8 @@ from ttftdoctor.stats import median, or_zero
 
 #: When a server is back, this part of those in line gets its tokens at once.
 TOGETHER = 0.8
+#: ... or nearly all of many within this part of the silence.
+MANY, SOON, NEARLY_ALL = 10, 0.3, 0.9
 #: So many starts of a server, or one every so many seconds, are believed by its silence alone.
 FEW_STARTS, START_EVERY_S = 3, 1800.0
 #: ... or any number that all take this long or more, as long as each other to this part.
@@ -151,7 +153,7 @@ def _starts(line: _Line, waits: Array) -> Iterator[tuple[float, bool]]:
             continue  # stood in a line that was seen already
         finish = float(first[end])
         begin = max(finish - float(silence[end]), float(arrive[end]))
-        lined, all_at_once = _lined(line, first, finish, longest)
+        lined, all_at_once = _lined(line, first, finish, longest, float(silence[end]))
         cleared = line.cleared(finish, float(late[end]))
         # Prompts that are computed together get their tokens together, after the work of all.
         beside = float(line.work[lined].sum() - line.work[end])
@@ -165,12 +167,19 @@ def _starts(line: _Line, waits: Array) -> Iterator[tuple[float, bool]]:
         yield finish - begin, cleared
 
 
-def _lined(line: _Line, first: Array, finish: float, longest: float) -> tuple[Index, bool]:
-    """Who stood in line and was served when the first of them was; and whether that is all."""
+def _lined(
+    line: _Line, first: Array, finish: float, longest: float, silence: float
+) -> tuple[Index, bool]:
+    """Who stood in line and was served when the first of them was; and whether that is all.
+
+    Of a long line the last ones may take a part of the silence.
+    """
     # Whoever had arrived by then was served within the longest TTFT of all.
     from_, to = np.searchsorted(first, [finish - 1e-9, finish + longest + 1e-6])
     every = from_ + np.flatnonzero(line.arrive[from_:to] < finish)
     lined = every[first[every] <= finish + 2.0 + 2 * float(line.work[every].sum())]
+    if len(every) >= MANY and (first[every] <= finish + SOON * silence).mean() >= NEARLY_ALL:
+        return lined, len(lined) >= 3
     return lined, len(lined) >= max(3, TOGETHER * len(every))
 
 
