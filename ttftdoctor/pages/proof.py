@@ -19,7 +19,7 @@ _PAIRS: tuple[tuple[str, str, str], ...] = (
     ("before_p50_s", "after_p50_s", mark("median TTFT before and since the change")),
     ("warm_p50_s", "cold_p50_s", mark("median TTFT of warm requests and of cold ones")),
     ("once_p50_s", "retried_p50_s", mark("median TTFT of requests tried once and of retried ones")),
-    ("best_level_s", "level_s", mark("constant part elsewhere and here")),
+    ("best_level_s", "level_s", mark("TTFT for the same tokens elsewhere and here")),
     (
         "alone_p50_s",
         "busy_p50_s",
