@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -52,16 +53,16 @@ def outage_of(
     unproven = 0
     opened = float(rows.start[known].min()) if known.any() else 0.0
     span = float(np.ptp(rows.start[known])) if known.any() else 0.0
-    streams = _streams(rows)
+    flowing = cache(partial(_streams, rows))
     work = predicted - or_zero(ledger.accounts["fixed"])
     resets = np.sort(rows.start[reset])
     for arrived in by_server(rows, known):
         if len(arrived) < 12:
             continue
         at = arrived[np.argsort(rows.start[arrived] + rows.ttft[arrived], kind="stable")]
-        begun, ended = (np.sort(edge[at[np.isfinite(edge[at])]]) for edge in streams)
         line = _Line(
-            rows.start[at], rows.ttft[at], predicted[at], work[at], begun, ended, resets, opened,
+            rows.start[at], rows.ttft[at], predicted[at], work[at], partial(_sorted, flowing, at),
+            resets, opened,
             emptied,
         )  # fmt: skip
         held = np.zeros(len(at))
@@ -108,15 +109,15 @@ class _Line:
     """The requests of one server in order of their first tokens; seconds.
 
     ``own`` is what each would have taken alone, ``work`` the part of it that others wait for.
-    ``begun`` and ``ended`` are when answers flowed, ``resets`` when caches were found empty.
+    ``flows`` gives when answers began and ended to flow, ``resets`` are when caches were found
+    empty.
     """
 
     arrive: Array
     ttft: Array
     own: Array
     work: Array
-    begun: Array
-    ended: Array
+    flows: Callable[[], tuple[Array, Array]]
     resets: Array
     opened: float
     emptied: bool
@@ -130,8 +131,13 @@ class _Line:
     def decoding(self, begin: float, finish: float) -> bool:
         """Whether anybody decoded in the middle or at the end of a stretch."""
         at = begin + np.array([0.5, 0.9]) * (finish - begin)
-        begun = np.searchsorted(self.begun, at, side="right")
-        return bool((begun > np.searchsorted(self.ended, at, side="right")).any())
+        begun, ended = (np.searchsorted(edge, at, side="right") for edge in self.streams)
+        return bool((begun > ended).any())
+
+    @cached_property
+    def streams(self) -> tuple[Array, Array]:
+        """When answers began and ended to flow, each in order; asked for by few servers."""
+        return self.flows()
 
 
 def _starts(line: _Line, waits: Array) -> Iterator[tuple[float, bool]]:
@@ -181,6 +187,12 @@ def _lined(
     if len(every) >= MANY and (first[every] <= finish + SOON * silence).mean() >= NEARLY_ALL:
         return lined, len(lined) >= 3
     return lined, len(lined) >= max(3, TOGETHER * len(every))
+
+
+def _sorted(flowing: Callable[[], tuple[Array, Array]], at: Index) -> tuple[Array, Array]:
+    """When the answers to some requests began and ended, each in order."""
+    begun, ended = (np.sort(edge[at[np.isfinite(edge[at])]]) for edge in flowing())
+    return begun, ended
 
 
 def _streams(rows: Rows) -> tuple[Array, Array]:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from ttftdoctor.measure.rows import Array, Mask, Rows
-from ttftdoctor.stats import or_zero
+from ttftdoctor.stats import or_zero, thin
 from ttftdoctor.table import REJECT
 
 #: A refusal so close to an arrival may be that of its first try, seconds.
@@ -53,25 +53,28 @@ def near_refusals(rows: Rows, left: Array, predicted: Array, refused: Array) -> 
     if slow.sum() < 3:
         return None
     span = max(float(np.ptp(rows.start[known])), 1e-9)
-    waits = or_zero(rows.ttft[slow])
+    at = np.flatnonzero(slow)
+    waits = or_zero(rows.ttft[at])
     by_wait = np.mean(1 - np.exp(-len(refused) / span * (waits + BESIDE_S)))
-    signs = [(_within(rows, refused, or_zero(rows.ttft)), float(by_wait), False)]
-    fast = known & ~slow
-    if fast.sum() >= 10:
-        beside = _within(rows, refused, np.full(rows.n, BESIDE_S))
-        signs.append((beside, float(beside[fast].mean()), True))
-    near, chance, arrival = max(signs, key=lambda sign: float(sign[0][slow].mean()) - sign[1])
-    found = float(near[slow].mean())
+    signs = [(_within(rows.start[at], refused, waits), float(by_wait), False)]
+    fast = np.flatnonzero(known & ~slow)
+    fast = fast[thin(len(fast))]
+    if len(fast) >= 10:
+        by_chance = float(_within(rows.start[fast], refused, BESIDE_S).mean())
+        signs.append((_within(rows.start[at], refused, BESIDE_S), by_chance, True))
+    near, chance, arrival = max(signs, key=lambda sign: float(sign[0].mean()) - sign[1])
+    found = float(near.mean())
     if found < FOUND or found - chance < BEYOND:
         return None
-    seconds = np.where(slow & near, np.clip(or_zero(left), 0, None), 0.0)
-    return Near(int((slow & near).sum()), seconds, found, chance, arrival)
+    seconds = np.zeros(rows.n)
+    seconds[at[near]] = np.clip(left[at[near]], 0, None)
+    return Near(int(near.sum()), seconds, found, chance, arrival)
 
 
-def _within(rows: Rows, refused: Array, after: Array) -> Mask:
-    """Rows with a refusal from shortly before their start until so long after it."""
-    begin = np.searchsorted(refused, rows.start - BESIDE_S)
-    near: Mask = np.searchsorted(refused, rows.start + after, side="right") > begin
+def _within(start: Array, refused: Array, after: Array | float) -> Mask:
+    """Whether there was a refusal from shortly before each start until so long after it."""
+    begin = np.searchsorted(refused, start - BESIDE_S)
+    near: Mask = np.searchsorted(refused, start + after, side="right") > begin
     return near
 
 
