@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+import ttftdoctor
+
 Row = dict[str, Any]
 Random = np.random.Generator
 
@@ -53,6 +55,13 @@ class Turn:
     gap_s: float
     replica: int
     known: int
+
+
+def diagnosed(folder: Path, rows: Iterable[Row]) -> ttftdoctor.Diagnosis:
+    """The diagnosis of a log of these rows, as they are."""
+    path = folder / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return ttftdoctor.diagnose(str(path))
 
 
 def row(start: float, inputs: int, outputs: int, ttft: float, **more: Any) -> Row:

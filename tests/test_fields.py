@@ -17,12 +17,6 @@ Rng = np.random.Generator
 Row = dict[str, Any]
 
 
-def diagnosed(tmp_path: Path, rows: list[Row]) -> ttftdoctor.Diagnosis:
-    path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    return ttftdoctor.diagnose(str(path))
-
-
 def logged(rng: Rng, n: int, more: Callable[[int], tuple[float, Row]]) -> list[Row]:
     """Quiet requests; ``more(i)`` gives the seconds that one takes longer, and its fields."""
     rows = []
@@ -50,7 +44,7 @@ def test_a_value_that_pays_a_constant_is_a_path(tmp_path: Path, seed: int) -> No
             "response_format": "json_schema" if bound else "text", **noise
         }  # fmt: skip
 
-    found = diagnosed(tmp_path, logged(rng, 160, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 160, more))
     assert found.verdict.primary_cause == "fixed_overhead"
     assert found.verdict.scope == {"response_format": "json_schema"}
     whole = next(r for r in found.ledger if r.group == "all")
@@ -64,7 +58,7 @@ def test_a_duration_inside_is_named(tmp_path: Path) -> None:
         took = float(rng.lognormal(0, 0.8)) if rng.random() < 0.7 else 0.0
         return took, {"retrieval_ms": round(1e3 * took)}
 
-    found = diagnosed(tmp_path, logged(rng, 200, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 200, more))
     assert "retrieval_ms" in why(found)
     assert any("retrieval_ms" in step for step in found.verdict.next_steps)
 
@@ -78,7 +72,7 @@ def test_the_first_use_of_each_value_is_named(tmp_path: Path) -> None:
         seen.add(schema)
         return 5.0 * float(rng.lognormal(0, 0.15)) * first, {"schema": schema}
 
-    found = diagnosed(tmp_path, logged(rng, 200, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 200, more))
     assert "the first request of each schema" in why(found)
 
 
@@ -92,7 +86,7 @@ def test_values_of_which_few_are_kept_are_named(tmp_path: Path) -> None:
         kept[:] = [adapter, *(a for a in kept if a != adapter)]
         return 1.4 * float(rng.lognormal(0, 0.2)) * loads, {"adapter": adapter}
 
-    found = diagnosed(tmp_path, logged(rng, 220, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 220, more))
     assert "whose adapter is not among the 2 used last" in why(found)
 
 
@@ -105,7 +99,7 @@ def test_fields_that_tell_nothing_are_not_named(tmp_path: Path, seed: int) -> No
         fields = {f"f{k}": f"v{int(rng.integers(2 + k))}" for k in range(20)}
         return late, fields
 
-    found = diagnosed(tmp_path, logged(rng, 200, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 200, more))
     assert found.verdict.primary_cause == "insufficient_data"
     assert "explained by nothing in the log" in found.verdict.headline
 
@@ -119,7 +113,7 @@ def test_outcomes_people_and_keys_are_not_named(tmp_path: Path, name: str) -> No
         took = 4.0 * float(rng.lognormal(0, 0.8)) * late
         return took, {name: "sk-yes" if late else "sk-no"}
 
-    found = diagnosed(tmp_path, logged(rng, 160, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 160, more))
     assert "sk-" not in json.dumps(found.to_dict() if hasattr(found, "to_dict") else str(found))
 
 
@@ -131,7 +125,7 @@ def test_a_prompt_is_not_shown(tmp_path: Path) -> None:
         ask = "tell me my balance now" if late else "what is the weather like"
         return 3.0 * late, {"ask": ask, "evil": "\x1b[31mred" if late else "plain"}
 
-    found = str(diagnosed(tmp_path, logged(rng, 160, more)))
+    found = str(plant.diagnosed(tmp_path, logged(rng, 160, more)))
     assert "balance" not in found
     assert "\x1b" not in found
 
@@ -144,7 +138,7 @@ def test_what_a_request_met_is_no_path(tmp_path: Path) -> None:
         hit = rng.random() < 0.6
         return 0.0 if hit else 2.5 * float(rng.lognormal(0, 0.3)), {"kv_hit": bool(hit)}
 
-    found = diagnosed(tmp_path, logged(rng, 160, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 160, more))
     assert found.verdict.scope is None
     assert "kv_hit=false" in why(found)
 
@@ -175,7 +169,7 @@ def test_a_region_is_a_route(tmp_path: Path) -> None:
         far = rng.random() < 0.2
         return 1.2 * far, {"region": "ap-south-1" if far else "us-east-1"}
 
-    found = diagnosed(tmp_path, logged(rng, 200, more))
+    found = plant.diagnosed(tmp_path, logged(rng, 200, more))
     assert found.verdict.primary_cause == "fixed_overhead"
     assert found.verdict.scope == {"route": "ap-south-1"}
 
@@ -188,4 +182,4 @@ def test_prose_among_words_is_not_shown(tmp_path: Path) -> None:
         late = i % 60 == 0
         return 60.0 * late, {"label": "my pin is 1234" if late else f"v{i % 3}"}
 
-    assert "1234" not in str(diagnosed(tmp_path, logged(rng, 600, more)))
+    assert "1234" not in str(plant.diagnosed(tmp_path, logged(rng, 600, more)))

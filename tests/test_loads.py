@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +9,7 @@ import numpy as np
 import plant
 import pytest
 
-import ttftdoctor
-
 Row = dict[str, Any]
-
-
-def diagnosis(tmp_path: Path, rows: list[Row]) -> ttftdoctor.Diagnosis:
-    path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    return ttftdoctor.diagnose(str(path))
 
 
 def answers(
@@ -52,7 +43,7 @@ def answers(
 
 
 def test_a_model_that_every_request_loads_is_reloaded_and_not_silent(tmp_path: Path) -> None:
-    found = diagnosis(tmp_path, answers(lambda waited, changed: 14.0, pause=(20, 140)))
+    found = plant.diagnosed(tmp_path, answers(lambda waited, changed: 14.0, pause=(20, 140)))
     assert found.verdict.primary_cause == "cold_start"
     assert "loaded again" in found.verdict.headline
     assert "instead of 0" not in found.verdict.headline
@@ -70,7 +61,7 @@ def test_models_that_take_turns(tmp_path: Path, ollama: bool) -> None:
         lambda waited, changed: 9.0 if changed else 0.04,
         pause=(8, 60), models=("a", "b"), ollama=ollama,
     )  # fmt: skip
-    found = diagnosis(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "cold_start"
     assert "takes the place of another" in found.verdict.headline
     assert "OLLAMA_MAX_LOADED_MODELS" in found.verdict.next_steps[0]
@@ -82,6 +73,6 @@ def test_silence_still_calls_for_a_warm_replica(tmp_path: Path, ollama: bool) ->
         lambda waited, changed: 9.0 if waited > 300 else 0.04,
         pause=(100, 360), models=("a", "b") if ollama else ("a",), ollama=ollama,
     )  # fmt: skip
-    found = diagnosis(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "cold_start"
     assert "Keep one replica warm" in found.verdict.next_steps[0]

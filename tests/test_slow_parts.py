@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,8 @@ import numpy as np
 import plant
 import pytest
 
-import ttftdoctor
-
 Rng = np.random.Generator
 Row = dict[str, Any]
-
-
-def diagnosed(tmp_path: Path, rows: list[Row]) -> ttftdoctor.Diagnosis:
-    path = tmp_path / "log.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-    return ttftdoctor.diagnose(str(path))
 
 
 def spread_out(
@@ -53,7 +44,7 @@ def test_a_throttled_replica_is_named(tmp_path: Path, parts: int, times: float, 
     rng = np.random.default_rng([seed, parts])
     rows = spread_out(rng, lambda i, part: times if part == 1 else 1.0, parts=parts)
     own = [0.00018 * r["prompt_tokens"] * (times - 1) * (r["replica"] == "gpu-1") for r in rows]
-    found = diagnosed(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "fixed_overhead"
     assert found.verdict.scope == {"replica": "gpu-1"}
     assert "gpu-1" in found.verdict.next_steps[0]
@@ -69,7 +60,7 @@ def test_a_throttled_replica_is_named(tmp_path: Path, parts: int, times: float, 
 def test_what_waits_behind_a_slow_replica_is_laid_to_it(tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
     rows = spread_out(rng, lambda i, part: 4.0 if part == 2 else 1.0, every_s=0.8)
-    found = diagnosed(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "fixed_overhead"
     assert found.verdict.scope == {"replica": "gpu-2"}
     own = [0.00018 * r["prompt_tokens"] * 3 * (r["replica"] == "gpu-2") for r in rows]
@@ -87,7 +78,7 @@ def test_a_busier_replica_is_not_slow(tmp_path: Path, seed: int) -> None:
         every_s=0.6,
         share=lambda: int(rng.choice(4, p=[0.7, 0.1, 0.1, 0.1])),
     )
-    found = diagnosed(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "queueing_saturation"
     assert found.verdict.scope == {"replica": "gpu-0"}
 
@@ -98,7 +89,7 @@ def test_a_replica_that_gets_the_long_prompts_is_not_slow(tmp_path: Path, seed: 
     rows = spread_out(
         rng, lambda i, part: 1.0, lengths=lambda part: 9.2 if part == 1 else 7.4, every_s=30.0
     )
-    cause = diagnosed(tmp_path, rows).verdict.primary_cause
+    cause = plant.diagnosed(tmp_path, rows).verdict.primary_cause
     assert cause in ("healthy", "organic_long_input")
 
 
@@ -108,7 +99,7 @@ def test_a_replica_of_a_larger_model_is_not_slow(tmp_path: Path, seed: int) -> N
     rows = spread_out(rng, lambda i, part: 4.0 if part == 1 else 1.0, every_s=20.0)
     for r in rows:
         r["model"] = "large" if r["replica"] == "gpu-1" else "small"
-    cause = diagnosed(tmp_path, rows).verdict.primary_cause
+    cause = plant.diagnosed(tmp_path, rows).verdict.primary_cause
     assert cause in ("healthy", "organic_long_input")
 
 
@@ -122,7 +113,7 @@ def test_a_slow_replica_among_two_models(tmp_path: Path) -> None:
     )  # fmt: skip
     for r, big in zip(rows, large, strict=True):
         r["model"] = "large" if big else "small"
-    found = diagnosed(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.primary_cause == "fixed_overhead"
     assert found.verdict.scope == {"replica": "gpu-1"}
 
@@ -132,14 +123,14 @@ def test_a_slow_replica_among_two_models(tmp_path: Path) -> None:
 def test_a_replica_that_became_slow_is_a_change(tmp_path: Path, seed: int, since: int) -> None:
     rng = np.random.default_rng([seed, 25])
     rows = spread_out(rng, lambda i, part: 4.0 if part == 1 and i >= since else 1.0)
-    assert diagnosed(tmp_path, rows).verdict.primary_cause == "deploy_regression"
+    assert plant.diagnosed(tmp_path, rows).verdict.primary_cause == "deploy_regression"
 
 
 def test_two_sorts_of_servers_are_no_slow_part(tmp_path: Path) -> None:
     """Half of the servers are of an older sort: no one of them is slower than all others."""
     rng = np.random.default_rng(26)
     rows = spread_out(rng, lambda i, part: 2.5 if part < 2 else 1.0, every_s=20.0)
-    found = diagnosed(tmp_path, rows)
+    found = plant.diagnosed(tmp_path, rows)
     assert found.verdict.scope is None
 
 
@@ -151,4 +142,4 @@ def test_a_replica_whose_cache_is_off_is_not_slow(tmp_path: Path) -> None:
     )
     for r in rows:
         del r["cached_tokens"]
-    assert diagnosed(tmp_path, rows).verdict.primary_cause != "fixed_overhead"
+    assert plant.diagnosed(tmp_path, rows).verdict.primary_cause != "fixed_overhead"

@@ -59,17 +59,16 @@ def values_of(log: Log) -> tuple[pl.DataFrame, NDArray[np.bool_]] | None:
     Beside them, which rows were looked at. None if there are none, or the log cannot be read
     again, or is no longer what was read.
     """
-    labels = _labels(log)
-    if not labels or log.requests.height == 0:
+    labels, proof = _labels(log), _proof(log)
+    if not labels or proof is None or log.requests.height == 0:
         return None
+    column, label = proof
     try:
-        found = _read(log.inputs[0].path, labels, _proof(log))
+        found = _read(log.inputs[0].path, [*labels, label])
     except (TTFTDoctorError, OSError, pl.exceptions.PolarsError):
         return None  # what could be read once need not be there any more
     if found is None:
         return None
-    proof = _proof(log)
-    column, label = proof if proof is not None else ("", "")
     rows = log.requests.select(LINE, column).join(found, on=LINE, how="left", maintain_order="left")
     if not _same(rows[column], rows[label]):
         return None
@@ -109,9 +108,7 @@ def _proof(log: Log) -> tuple[str, str] | None:
     return None
 
 
-def _read(path: str, labels: list[str], proof: tuple[str, str] | None) -> pl.DataFrame | None:
-    if proof is None:
-        return None
+def _read(path: str, labels: list[str]) -> pl.DataFrame | None:
     options = for_path(path, "flat", in_manner(Options()))
     with (
         closing(Source(path, table=is_table("flat", options))) as source,
@@ -119,7 +116,7 @@ def _read(path: str, labels: list[str], proof: tuple[str, str] | None) -> pl.Dat
     ):
         if len(found.parts) != 1:
             return None
-        return _columns(found.parts[0], options, [*labels, proof[1]])
+        return _columns(found.parts[0], options, labels)
 
 
 def _columns(part: Part, options: Options, labels: list[str]) -> pl.DataFrame | None:
